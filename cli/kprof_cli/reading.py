@@ -54,6 +54,7 @@ class WaitsKey(str, Enum):
     PEER = "peer"
     MATRIX = "matrix"
     SENDER = "sender"
+    ROLE = "role"
 
 
 def open_trace(run: Path, text: SelectionText) -> Trace:
@@ -154,7 +155,7 @@ def _with_estimates_marked(frame: pd.DataFrame) -> pd.DataFrame:
 @command(
     by=Option(
         help="Who waits (rank, block), where (region), for whom (peer), who for whom (matrix), "
-        "or late sender versus transfer (sender)."
+        "late sender versus transfer (sender), or warps of a block for each other (role)."
     )
 )
 def waits(
@@ -167,21 +168,34 @@ def waits(
 ) -> None:
     """Show who waited, where, for how long and for whom."""
     from kprof import analysis
+    from kprof.analysis.roles import role_waits
 
     summary = open_summary(run, selection, dask)
     _note_what_is_left_out(summary)
+    has_queues = any(rule.in_block for rule in summary.trace.regions.flows)
+    if has_queues and by in (WaitsKey.PEER, WaitsKey.MATRIX, WaitsKey.SENDER):
+        note("warps that wait for others of their block wait for no rank: --by role has them")
+    if by is WaitsKey.ROLE and not has_queues:
+        note("no FLOW_IN_BLOCK says which warps of a block wait for each other")
     if by is WaitsKey.MATRIX:
         matrix = analysis.blame_matrix(summary)
         shown = matrix if is_json else _columns_to_read(matrix)
         frame = shown.add_prefix("for_rank_").add_suffix("_ns").reset_index()
     elif by is WaitsKey.SENDER:
         frame = analysis.late_sender(summary)
+    elif by is WaitsKey.ROLE:
+        frame = role_waits(summary)
+        if not is_json:
+            # It stands before the "/" of the region.
+            frame = frame.drop(columns="role")
     else:
         waits_by = analysis.waits(summary, by=by.value)
         frame = waits_by.sort_values("wait_ns", ascending=False, kind="stable")
         if by is WaitsKey.BLOCK and not is_json:
             # In JSON that share is of the rank's time.
             frame = frame.drop(columns="share")
+        if by is WaitsKey.PEER and not is_json:
+            frame["peer"] = frame["peer"].astype(object).where(frame["peer"] >= 0, "none")
     print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
 
 

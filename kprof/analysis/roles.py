@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import Summary, Table, sql_list
+from kprof.analysis.summary import Summary, Table
 
 
 @metric()
@@ -16,10 +16,8 @@ def role_waits(summary: Summary) -> Table:
     time of the role). Only waits that FLOW_IN_BLOCK joins with others.
     Calls that hung are left out.
     """
-    rules = enumerate(summary.trace.regions.flows)
-    in_block = sql_list(number for number, rule in rules if rule.in_block)
     return ended_calls(summary).frame(
-        f"""WITH spent AS (
+        """WITH spent AS (
             SELECT region_id, region, total(events) AS count, total(total_ns) AS wait_ns,
                 CASE WHEN contains(region, '/') THEN split_part(region, '/', 1) ELSE '' END AS role
             FROM named_cells GROUP BY region_id, region),
@@ -29,7 +27,7 @@ def role_waits(summary: Summary) -> Table:
         ends AS (
             SELECT f.wait AS region_id, string_agg(r.name, ', ' ORDER BY r.name) AS waits_for
             FROM flow_rules f JOIN regions r ON r.id = f.send
-            WHERE f.rule IN ({in_block}) GROUP BY f.wait)
+            WHERE f.in_block GROUP BY f.wait)
         SELECT role, region, waits_for, count, wait_ns, share
         FROM shares JOIN ends USING (region_id) ORDER BY share DESC, region"""
     )

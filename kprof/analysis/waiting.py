@@ -136,7 +136,8 @@ def unmatched_flows(summary: Summary) -> Table:
 
     Columns: send_region, wait_region, sends, waits, flows, unmatched_sends, unmatched_waits. The
     usual reasons are lost records, missing ranks, open spans, and slots that do not fit their
-    field.
+    field. Within blocks unmatched_sends is 0: nobody waits for the last places of a queue, nor for
+    the first of several warps that hand on an item.
     """
     sum_flows(summary)
     return summary.frame(
@@ -148,7 +149,7 @@ def unmatched_flows(summary: Summary) -> Table:
             FROM flow_sums GROUP BY ALL)
         SELECT s.name AS send_region, w.name AS wait_region, coalesce(cs.events, 0) AS sends,
             coalesce(cw.events, 0) AS waits, coalesce(p.flows, 0) AS flows,
-            sends - coalesce(p.met_sends, 0) AS unmatched_sends,
+            if(f.in_block, 0, sends - coalesce(p.met_sends, 0)) AS unmatched_sends,
             waits - coalesce(p.flows, 0) AS unmatched_waits
         FROM flow_rules f JOIN regions s ON s.id = f.send JOIN regions w ON w.id = f.wait
         LEFT JOIN counts cs ON cs.region_id = f.send LEFT JOIN counts cw ON cw.region_id = f.wait

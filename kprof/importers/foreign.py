@@ -153,6 +153,7 @@ def write_foreign(
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     said = [*events.notices, *describe_declared(declared, _used_names(events)), *guesses]
+    said += _describe_unused_flows(regions, table)
     if bound_ns is not None and doubt:
         said.append(f"the bound is not used: {doubt}")
     return ImportSummary(output, len(events), len(ranks), tuple(said))
@@ -222,10 +223,24 @@ def _region_table(
         msgspec.structs.replace(by_name.get(name) or _guessed(name, events), id=i, fields=fields)
         for i, name in enumerate(ordered, start=1)
     )
-    has_flow_fields = {"peer", "slot"} <= {field.name for field in fields}
-    flows = known.flows if known and has_flow_fields else ()
+    names_of_fields = {field.name for field in fields}
+    flows = tuple(
+        flow
+        for flow in (known.flows if known else ())
+        if names_of_fields >= ({"slot"} if flow.in_block else {"peer", "slot"})
+    )
     ids = {region.name: region.id for region in regions}
     return RegionTable(regions, flows), np.array([ids[name] for name in names], dtype=np.int64)
+
+
+def _describe_unused_flows(declared: RegionTable | None, used: RegionTable) -> list[str]:
+    num_unused = len(declared.flows if declared else ()) - len(used.flows)
+    if not num_unused:
+        return []
+    return [
+        f"{num_unused} FLOW of the regions file joins nothing: that takes a slot for every event, "
+        "and a peer unless it is FLOW_IN_BLOCK"
+    ]
 
 
 def _guessed(name: str, events: ForeignEvents) -> Region:

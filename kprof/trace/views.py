@@ -92,10 +92,10 @@ def create_views(
         "ranks": [_row(info, _OF_RANK) for info in manifest.ranks],
         "clock_segments": _clock_rows(manifest),
         "flow_rules": [
-            {"rule": i, "send": merged.table[rule.send].id, "wait": merged.table[rule.wait].id}
+            {"rule": i, "send": rule.send, "wait": rule.wait, "in_block": rule.in_block}
             for i, rule in enumerate(merged.table.flows)
         ]
-        or [{"rule": -1, "send": -1, "wait": -1}],
+        or [{"rule": -1, "send": -1, "wait": -1, "in_block": False}],
     }
     for name, rows in tables.items():
         insert(con, f"CREATE TABLE {name} AS", pa.Table.from_pylist(rows))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pages import DOCS, ROOT, Reader, blocks_of, write_command
 
 import kprof
 from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK
+from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.cuda import link_flags
 from kprof.devices.targets import Target, find_compiler
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
@@ -76,6 +79,22 @@ def test_it_leads_to_findings(reader: Reader) -> None:
         run = kprof.open(reader.folder / name)
         assert run.findings()["sentence"][0].startswith("Rank 0 has 4.0x as much to do"), name
         assert len(run.flows()) == 8 * 16 * 2 * 2
+
+
+def test_warps_of_the_queue_are_joined(reader: Reader, tmp_path: Path) -> None:
+    library = load_library(reader.folder / "queue.hip", BuildOptions(Target.CPU))
+    items, total = np.arange(100, dtype=np.float32), ctypes.c_float()
+    regions = reader.folder / "queue_regions.h"
+    with kprof.session(tmp_path / "run.kprof", regions=regions) as recorder:
+        buffer = recorder.launch("add_up", num_blocks=1, threads_per_block=2 * 64)
+        at = items.ctypes.data_as(ctypes.c_void_p)
+        assert library.launch_add_up(buffer.packed(), at, len(items), ctypes.byref(total)) == 0
+    assert total.value == items.sum()
+    flows = kprof.open(tmp_path / "run.kprof").flows()
+    assert flows["send_region"].value_counts().to_dict() == {
+        "producer/load": 100,
+        "consumer/use": 96,
+    }
 
 
 def test_the_change_for_symm_mem_fits_the_workload(reader: Reader) -> None:

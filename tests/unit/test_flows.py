@@ -303,7 +303,7 @@ def columns(rows: list[tuple[int, ...]]) -> Ends:
     )
 
 
-TRUSTED = Doubt(np.zeros(1, np.bool_), 0.0)
+TRUSTED = Doubt(np.zeros(1, np.bool_), 0.0, np.zeros(1, np.bool_))
 
 
 @pytest.mark.parametrize(
@@ -364,11 +364,42 @@ def test_what_is_joined_is_what_every_possible_order_agrees_on(slots: Any, is_lo
             # The n-th must be possible at all.
             if list(range(m)) in ways:
                 expected |= {(slot, begun[i], waited[i]) for i in agreed}
-    s, w = pair(columns(sends), columns(waits), Doubt(np.array([is_lossy]), 0.0))
+    s, w = pair(
+        columns(sends), columns(waits), Doubt(np.array([is_lossy]), 0.0, np.zeros(1, np.bool_))
+    )
     found = {
         (sends[i][3], sends[i][4], waits[j][4]) for i, j in zip(s.tolist(), w.tolist(), strict=True)
     }
     assert found == expected
+
+
+NUMBERS = st.lists(st.integers(0, 40), max_size=5, unique=True).map(sorted)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6), st.booleans())
+def test_within_a_block_the_last_of_all_sends_released_a_wait(slots: Any, is_lossy: bool) -> None:
+    sends = [(0, 0, 0, slot, at) for slot, (starts, _) in enumerate(slots) for at in starts]
+    waits = [(0, 0, 0, slot, at) for slot, (_, starts) in enumerate(slots) for at in starts]
+    expected = set()
+    for slot, (begun, waited) in enumerate(slots):
+        in_turn = list(zip(begun, waited, strict=False))
+        # One send is another matter.
+        if len(begun) < 2 or is_lossy:
+            continue
+        if len(begun) == len(waited) and all(sent <= at + 5 for sent, at in in_turn):
+            expected |= {(slot, *both) for both in in_turn}
+        else:
+            last = [max((sent for sent in begun if sent <= at + 5), default=None) for at in waited]
+            expected |= {
+                (slot, sent, at) for sent, at in zip(last, waited, strict=True) if sent is not None
+            }
+    doubt = Doubt(np.array([is_lossy]), 0.0, np.ones(1, np.bool_))
+    s, w = pair(columns(sends), columns(waits), doubt)
+    found = {
+        (sends[i][3], sends[i][4], waits[j][4]) for i, j in zip(s.tolist(), w.tolist(), strict=True)
+    }
+    assert {flow for flow in found if len(slots[flow[0]][0]) > 1} == expected
 
 
 IN_BLOCK = """

@@ -67,6 +67,30 @@ def test_the_classic_buffer(suffix: str, tmp_path: Path) -> None:
     ]
 
 
+IN_BLOCK = parse_regions(
+    """
+REGION(R_FILL, "fill", send, slot:8)
+REGION(R_FULL, "full", wait, slot:8)
+REGION(R_SEND, "send", send, peer:8, slot:8)
+REGION(R_WAIT, "wait", wait, peer:8, slot:8)
+FLOW_IN_BLOCK(R_FILL, R_FULL)
+FLOW(R_SEND, R_WAIT)
+"""
+)
+
+
+def test_flows_within_a_block_need_no_peer(tmp_path: Path) -> None:
+    file = tmp_path / "queue.csv"
+    file.write_text(
+        "rank,block,warp,launch,region,slot,start_ns,end_ns\n"
+        "0,0,0,0,fill,3,0,50\n0,0,1,0,full,3,10,60\n"
+    )
+    summary = import_events("table", [file], tmp_path / "run.kprof", regions=IN_BLOCK)
+    flows = kprof.open(summary.path).frame("SELECT send_region, wait_region FROM flows")
+    assert flows.to_numpy().tolist() == [["fill", "full"]]
+    assert any("1 FLOW of the regions file joins nothing" in each for each in summary.notices)
+
+
 def test_a_classic_buffer_that_overflowed_says_what_is_lost(tmp_path: Path) -> None:
     file = tmp_path / "rank0.bin"
     buffer([(10 * i, 1, 0, 0) for i in range(4)], capacity=4, num_begun=100).tofile(file)

@@ -6,6 +6,9 @@
 The records say who is who. A track that hands on the item that it waited for takes items. One that
 hands on a later item fills places, and is as many items ahead as the queue has places. Every block
 has queues of its own.
+
+A slot is the number of an item, or of a place that is used again and again: then the turn tells its
+items apart. Several warps may take an item; its place is free when the last of them has used it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.replay import Change, Edit
-from kprof.analysis.explain.spans import Bools, Ints
+from kprof.analysis.explain.spans import Ints
 
 # How many times as many producers, places, and items in one a what-if has.
 _TIMES: Final = 2
@@ -30,8 +33,10 @@ class Queue:
 
     `fills` and `rooms` are spans; `depth[i]` is how many places `rooms[i]` found taken. `begins[i]`
     is the first span of what is done for the item of `fills[i]`, `takes` are the waits for items.
+    `item` has the item of every span, -1 where it has none.
     """
 
+    item: Ints
     region: int
     fills: Ints
     begins: Ints
@@ -43,13 +48,41 @@ class Queue:
 def queues_of(graph: Graph) -> list[Queue]:
     """All queues of a graph, by the region that fills them."""
     waits = _waits_in_block(graph)
-    given = np.isin(np.arange(len(graph.spans)), graph.releaser[waits])
-    item = _next_item(graph, given)[waits]
+    handed = np.unique(graph.spans.region[graph.releaser[waits]])
+    sends = np.flatnonzero(np.isin(graph.spans.region, handed) & (graph.spans.slot >= 0))
+    item = _items(graph, sends)
+    item[waits] = item[graph.releaser[waits]]
+    following = _next_item(graph, sends, item)[waits]
     # Who hands nothing on afterwards takes.
-    ahead = np.where(item >= 0, item - graph.spans.slot[waits], 0)
+    ahead = np.where(following >= 0, following - item[waits], 0)
     takes, rooms = waits[ahead == 0], waits[ahead > 0]
     regions = np.unique(graph.spans.region[graph.releaser[takes]]).tolist()
-    return [_queue(graph, region, takes, rooms, ahead[ahead > 0]) for region in regions]
+    return [_queue(graph, item, region, takes, rooms, ahead[ahead > 0]) for region in regions]
+
+
+def _items(graph: Graph, sends: Ints) -> Ints:
+    """For all spans their slots, and for `sends` the item that they hand on: the slot, and in each
+    later turn of the slot as many more as there are slots."""
+    spans = graph.spans
+    items = spans.slot.astype(np.int64)
+    if not len(sends):
+        return items
+    _, block = np.unique(spans.launch[sends] << 32 | spans.block[sends], return_inverse=True)
+    num_slots = np.zeros(block.max() + 1, np.int64)
+    np.maximum.at(num_slots, block, spans.slot[sends] + 1)
+    # Where three warps use an item, its region has three times the spans of the one that fills.
+    _, role = np.unique(block << 16 | spans.region[sends], return_inverse=True)
+    count = np.bincount(role)
+    least = np.full(block.max() + 1, len(spans))
+    np.minimum.at(least, block, count[role])
+    shared = np.maximum(1, np.rint(count[role] / least[block])).astype(np.int64)
+    order = np.lexsort((spans.start[sends], spans.slot[sends], role))
+    same = (np.diff(role[order]) == 0) & (np.diff(spans.slot[sends][order]) == 0)
+    first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(len(order)), 0))
+    turn = np.empty(len(order), np.int64)
+    turn[order] = (np.arange(len(order)) - first) // shared[order]
+    items[sends] = turn * num_slots[block] + spans.slot[sends]
+    return items
 
 
 def _waits_in_block(graph: Graph) -> Ints:
@@ -63,20 +96,18 @@ def _waits_in_block(graph: Graph) -> Ints:
     return chosen
 
 
-def _next_item(graph: Graph, given: Bools) -> Ints:
-    """The item of the next span on the track that others wait for; -1 where none follows."""
-    spans = graph.spans
-    count = len(spans)
-    regions = np.isin(spans.region, spans.region[given])
-    places = np.where(regions, np.arange(count), count)
+def _next_item(graph: Graph, sends: Ints, item: Ints) -> Ints:
+    """For each span the item of the next one of `sends` on its track; -1 where none follows."""
+    track, count = graph.spans.track, len(graph.spans)
+    places = np.full(count, count)
+    places[sends] = sends
     following = np.minimum.accumulate(places[::-1])[::-1]
     known = np.minimum(following, count - 1)
-    is_there = (following < count) & (spans.track[known] == spans.track) & regions[known]
-    items: Ints = np.where(is_there, spans.slot[known], -1)
+    items: Ints = np.where((following < count) & (track[known] == track), item[known], -1)
     return items
 
 
-def _queue(graph: Graph, region: int, takes: Ints, rooms: Ints, depth: Ints) -> Queue:
+def _queue(graph: Graph, item: Ints, region: int, takes: Ints, rooms: Ints, depth: Ints) -> Queue:
     spans = graph.spans
     fills = np.flatnonzero(spans.region == region)
     # What a producer does since its last item belongs to the next one.
@@ -85,7 +116,7 @@ def _queue(graph: Graph, region: int, takes: Ints, rooms: Ints, depth: Ints) -> 
     begins = np.where(is_new, firsts, np.r_[0, fills[:-1] + 1])
     is_ours = np.isin(spans.track[rooms], spans.track[fills])
     taken = takes[spans.region[graph.releaser[takes]] == region]
-    return Queue(region, fills, begins, rooms[is_ours], depth[is_ours], taken)
+    return Queue(item, region, fills, begins, rooms[is_ours], depth[is_ours], taken)
 
 
 def with_more_producers(graph: Graph, queue: Queue) -> Graph:
@@ -93,7 +124,7 @@ def with_more_producers(graph: Graph, queue: Queue) -> Graph:
     spans, fills = graph.spans, queue.fills
     before, gap = graph.before.copy(), graph.gap_ns.copy()
     place = spans.launch[fills] << 32 | spans.block[fills]
-    order = np.lexsort((spans.slot[fills], place))
+    order = np.lexsort((queue.item[fills], place))
     for part in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
         ours, begins = fills[part], queue.begins[part]
         num_producers = _TIMES * len(np.unique(spans.track[ours]))
@@ -112,8 +143,10 @@ def with_more_places(graph: Graph, queue: Queue) -> Graph:
     releaser = graph.releaser.copy()
     users = np.unique(spans.region[releaser[rooms]])
     uses = np.flatnonzero(np.isin(spans.region, users))
-    found = dict(zip(_keys(graph, uses, spans.slot[uses]), uses.tolist(), strict=True))
-    earlier = spans.slot[rooms] - (_TIMES - 1) * queue.depth
+    # Of several who use an item, the last one counts.
+    uses = uses[np.argsort(spans.end[uses], kind="stable")]
+    found = dict(zip(_keys(graph, uses, queue.item[uses]), uses.tolist(), strict=True))
+    earlier = queue.item[rooms] - (_TIMES - 1) * queue.depth
     releaser[rooms] = [found.get(key, -1) for key in _keys(graph, rooms, earlier)]
     return replace(graph, releaser=releaser)
 
@@ -128,7 +161,7 @@ def with_larger_items(graph: Graph, queue: Queue) -> Edit:
     """Two items in one: of every second one the looks at flags, and the time between spans, go."""
     spans = graph.spans
     ours = np.isin(spans.track, spans.track[np.concatenate([queue.takes, queue.fills])])
-    odd = np.flatnonzero(ours & (spans.slot >= 0) & (spans.slot % _TIMES != 0))
+    odd = np.flatnonzero(ours & (queue.item >= 0) & (queue.item % _TIMES != 0))
     looks = odd[graph.is_wait[odd]]
     gaps = odd[spans.previous[odd] >= 0]
     return Edit(

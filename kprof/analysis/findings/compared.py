@@ -22,7 +22,7 @@ def nothing_to_compare(summary: Summary) -> Doubt | None:
         return Doubt(
             DoubtKind.ONE_BLOCK,
             f"Only one block was {past}: there is no other to compare it with",
-            f"{verb} more ranks or blocks; calls and events are still compared with each other",
+            f"{verb} more ranks or blocks to compare them",
         )
     if summary.trace.manifest.world_size == 1:
         return None  # there is no other
@@ -31,7 +31,7 @@ def nothing_to_compare(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.ONE_RANK,
         f"Only one rank was {past}: who waits for whom is not known",
-        f"{verb} all ranks; blocks, calls and events are still compared with each other",
+        f"{verb} all ranks to compare them",
     )
 
 

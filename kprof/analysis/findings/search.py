@@ -222,6 +222,8 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
         found.append(finding)
     num_calls = int(launch_starts(summary)["ordinal"].nunique())
     said = "" if found else f"All {places} have about as many events in every region"
+    if any(doubt.kind is DoubtKind.ONE_BLOCK for doubt in doubts):
+        said = "The one block has no other to compare its counts with"
     if FindingKind.UNEVEN_WORK in taken_out:
         said = "Nothing else can be said about this recording"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)

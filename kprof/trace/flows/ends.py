@@ -118,10 +118,11 @@ class FlowEnds:
         for info in manifest.ranks:
             lossy[info.rank] = has_lost(info)
         alignment = self.trace.alignment
+        in_block = np.array([rule.in_block for rule in self.trace.regions.flows], np.bool_)
         if not self.trace.is_on_one_clock:
-            return Doubt(lossy, None)
+            return Doubt(lossy, None, in_block)
         bounds = [entry.bound_ns for entry in alignment.ranks] if alignment else []
-        return Doubt(lossy, 2 * max(bounds, default=0.0))
+        return Doubt(lossy, 2 * max(bounds, default=0.0), in_block)
 
     @cached_property
     def query(self) -> str:

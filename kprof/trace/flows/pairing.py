@@ -5,6 +5,10 @@ sends than waits, only those are joined whose times leave no choice: a wait cann
 send begins. Where it has several sends and even more waits, none are joined; where records were
 lost, only slots that were used once.
 
+Within a block, warps that share an item may all have to hand it on: where a slot has not as many
+sends as waits, of the sends that began before a wait ended the one that ended last has released it.
+The block has one clock, and uses a slot again only when all have done with it.
+
 Sorting one number per event is several times cheaper than joining on five columns, and flows take
 most of the time in large captures.
 """
@@ -52,11 +56,13 @@ class Ends(Columns):
 class Doubt:
     """What makes a join by position doubtful: `is_lossy[rank]` if events of a rank are missing.
 
-    `slack_ns` is how far clocks may disagree, None where they cannot be compared.
+    `slack_ns` is how far clocks may disagree, None where they cannot be compared;
+    `in_block[rule]` says where both ends have one clock.
     """
 
     is_lossy: Bools
     slack_ns: float | None
+    in_block: Bools
 
 
 def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[Rows, Rows]:
@@ -115,13 +121,51 @@ def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[Rows, Bools]:
     is_alone = num_sends == 1
     is_repeated = (num_sends > 1) | (num_waits > 1)
     is_met &= ~(is_repeated & _are_lossy(waits, doubt))
-    is_met &= is_alone | (num_waits <= num_sends)
     position = at + np.where(is_alone, 0, nth)
-    doubtful = is_met & ~is_alone & (num_waits < num_sends)
+    doubtful = is_met & ~is_alone & (num_waits != num_sends)
+    in_block = doubt.in_block[waits.ends.rule[waits.order]]
+    doubtful |= in_block & _slots_too_early(sends, waits, position, is_met & ~is_alone & ~doubtful)
     if doubtful.any():
-        rows = np.flatnonzero(doubtful)
+        rows = np.flatnonzero(doubtful & in_block)
+        position[rows], is_met[rows] = _last_of_all(sends, waits, rows, at[rows])
+        is_met &= in_block | is_alone | (num_waits <= num_sends)
+        rows = np.flatnonzero(doubtful & ~in_block & (num_waits < num_sends))
         is_met[rows] = _is_only_choice(sends, waits, rows, at[rows], nth[rows], doubt.slack_ns)
     return np.where(is_met, position, 0), is_met
+
+
+def _slots_too_early(sends: _Sorted, waits: _Sorted, at: Rows, chosen: Bools) -> Bools:
+    """Waits of slots in which a wait ended before the send at its position began: warps that find
+    their place free the first time wait for nobody."""
+    is_early = np.zeros(len(at), np.bool_)
+    rows = np.flatnonzero(chosen)
+    start_ns = sends.ends.start_ns[sends.order[at[rows]]]
+    is_early[rows] = waits.ends.end_ns[waits.order[rows]] < start_ns
+    starts = _starts(waits.keys)
+    early: Bools = np.repeat(
+        np.logical_or.reduceat(is_early, starts), _sizes(starts, len(waits.keys))
+    )
+    return early
+
+
+def _last_of_all(sends: _Sorted, waits: _Sorted, rows: Rows, first: Rows) -> tuple[Rows, Bools]:
+    """For each wait, of the sends of its slot that began by its end the one that ended last, and
+    whether there is one. `first` is the first send of its slot."""
+    begins = _starts(first)
+    slot = np.repeat(np.arange(len(begins)), _sizes(begins, len(first)))
+    begun = _num_begun(sends, slot, first[begins], waits.ends.end_ns[waits.order[rows]])
+    latest = _latest_so_far(sends.keys, sends.ends.end_ns[sends.order])
+    return latest[first + np.maximum(begun - 1, 0)], begun > 0
+
+
+def _latest_so_far(keys: Keys, end_ns: Ints) -> Rows:
+    """For each row, which of the rows up to it that have its key ended last."""
+    count = len(keys)
+    place = np.empty(count, np.int64)
+    place[np.argsort(end_ns, kind="stable")] = np.arange(count)
+    place += count * np.cumsum(np.r_[False, keys[1:] != keys[:-1]])
+    is_latest = place == np.maximum.accumulate(place)
+    return np.maximum.accumulate(np.where(is_latest, np.arange(count), 0))
 
 
 def _are_lossy(waits: _Sorted, doubt: Doubt) -> Bools:
@@ -141,7 +185,7 @@ def _is_only_choice(
     Joined in order, a wait and all later ones need a send each, and none can take a send that began
     after it ended. So the wait has no choice where it, or a later one, has no send to spare.
     """
-    if slack_ns is None:
+    if slack_ns is None or not len(rows):
         return np.zeros(len(rows), np.bool_)
     begins = _starts(first)
     slot = np.repeat(np.arange(len(begins)), _sizes(begins, len(first)))
