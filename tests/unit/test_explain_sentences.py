@@ -160,7 +160,7 @@ def test_calls_that_have_it_without_being_longer_for_it_are_told_from_those_that
     assert sentence(hidden, 12).endswith(": costs 12 % of the run, in call 3 only")
     hidden = replace(hidden, calls=tuple(range(6)), costly_calls=(1, 3))
     assert ", in 6 of 12 calls: " in sentence(hidden, 12)
-    assert sentence(hidden, 12).endswith(": costs 12 % of the run, in 2 calls only")
+    assert sentence(hidden, 12).endswith(": costs 12 % of the run, in 2 of these calls")
 
 
 @pytest.mark.parametrize("kind", LimitKind)

@@ -175,7 +175,7 @@ def _felt(finding: ExplainedFinding) -> str:
     calls = finding.costly_calls
     if len(calls) >= 0.9 * len(finding.calls) or finding.when in (When.GROWING, When.MOVING):
         return ""
-    return f", in call {calls[0]} only" if len(calls) == 1 else f", in {len(calls)} calls only"
+    return f", in call {calls[0]} only" if len(calls) == 1 else f", in {len(calls)} of these calls"
 
 
 def _ordinal(number: int) -> str:

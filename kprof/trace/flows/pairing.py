@@ -124,7 +124,8 @@ def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[Rows, Bools]:
     position = at + np.where(is_alone, 0, nth)
     doubtful = is_met & ~is_alone & (num_waits != num_sends)
     in_block = doubt.in_block[waits.ends.rule[waits.order]]
-    doubtful |= in_block & _slots_too_early(sends, waits, position, is_met & ~is_alone & ~doubtful)
+    in_turn = is_met & ~is_alone & ~doubtful
+    doubtful |= _slots_too_early(sends, waits, position, in_block & in_turn)
     if doubtful.any():
         rows = np.flatnonzero(doubtful & in_block)
         position[rows], is_met[rows] = _last_of_all(sends, waits, rows, at[rows])
