@@ -24,8 +24,9 @@ FORMAT_VERSION: Final = 1
 MAX_RANKS: Final = 1 << 14
 _INT32_MAX: Final = (1 << 31) - 1
 MAX_COUNT: Final = 1 << 53
+MAX_TEXT: Final = 1 << 18
 
-Text = Annotated[str, Meta(max_length=1 << 18)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 WorldSize = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 Natural = Annotated[int, Meta(ge=0, le=_INT32_MAX)]

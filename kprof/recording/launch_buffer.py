@@ -1,16 +1,22 @@
-"""The buffer that one kernel launch records into.
+"""The buffer that one kernel launch records into, and what sizes a launch can have.
 
 Does not import numpy, because workloads that record nothing import it, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from operator import index
 from typing import Final, NamedTuple
+
+from kprof.errors import RecorderError
 
 # NO_CHUNK and LAUNCH_BUFFER of kprof.abi, which needs numpy; a test compares them.
 NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED: Final = struct.Struct("<QIIIIIIII")
+# Natural of kprof.capture.manifest has so many bits.
+_SIZE_BITS: Final = 31
 
 
 class LaunchBuffer(NamedTuple):
@@ -36,3 +42,29 @@ class LaunchBuffer(NamedTuple):
 
 
 NULL_BUFFER: Final = LaunchBuffer(0, 0)
+
+
+def sizes_of(
+    kernel: str, num_blocks: int, threads_per_block: int, tracks_per_block: int
+) -> tuple[int, int, int]:
+    """The sizes of a launch as Python's integers, which numpy's are not; raises RecorderError for
+    what is no size."""
+    are_plain = type(num_blocks) is type(threads_per_block) is type(tracks_per_block) is int
+    if are_plain and not (num_blocks | threads_per_block | tracks_per_block) >> _SIZE_BITS:
+        return num_blocks, threads_per_block, tracks_per_block
+    return (
+        _size(kernel, "num_blocks", num_blocks),
+        _size(kernel, "threads_per_block", threads_per_block),
+        _size(kernel, "tracks_per_block", tracks_per_block),
+    )
+
+
+def _size(kernel: str, name: str, given: int) -> int:
+    with contextlib.suppress(TypeError):
+        size = index(given)
+        if not size >> _SIZE_BITS:
+            return size
+    most = (1 << _SIZE_BITS) - 1
+    raise RecorderError(
+        f"launch of {kernel!r} with {name}={given!r}: give a whole number, 0 to {most}"
+    )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kprof.capture.manifest import Launch
+from kprof.capture.manifest import MAX_TEXT, Launch
 from kprof.capture.printable import utf8
+from kprof.errors import RecorderError
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
@@ -17,11 +18,26 @@ if TYPE_CHECKING:
     from kprof.recording.ledger import Ledger
 
 
+class _Counts(dict[str, int]):
+    """How many launches of each kernel there were; raises RecorderError for a name that no kernel
+    has."""
+
+    def __missing__(self, kernel: object) -> int:
+        if not isinstance(kernel, str):
+            raise RecorderError(f"launch of {kernel!r}: the name of a kernel is text")
+        if len(utf8(kernel)) > MAX_TEXT:
+            raise RecorderError(
+                f"launch of {kernel[:20]!r}...: the name of a kernel has at most {MAX_TEXT} "
+                f"characters, and this one has {len(kernel)}"
+            )
+        return 0
+
+
 class LaunchLog:
     """Launches in order, until they are in a part that is final.
 
     `num_added` counts all that were added, `num_outside` those that `is_wanted` left out.
-    Raises RegionError for bad regions.
+    Raises RegionError for bad regions, RecorderError for bad names of kernels.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
@@ -38,7 +54,7 @@ class LaunchLog:
             self.region_ids.table_idx(self._default_regions),
         )
         self._rows: list[Launch] = []
-        self._num_of_kernel: dict[str, int] = {}
+        self._num_of_kernel = _Counts()
         self.wanted = wanted
 
     @property
@@ -50,7 +66,7 @@ class LaunchLog:
         """Whether to record the next launch of this kernel. Counts it if not."""
         if not self.wanted.has_window:
             return True
-        ordinal = self._num_of_kernel.get(kernel, 0)
+        ordinal = self._num_of_kernel[kernel]
         if self.wanted.has_call(ordinal):
             return True
         self._num_of_kernel[kernel] = ordinal + 1
@@ -60,13 +76,17 @@ class LaunchLog:
     def add(
         self, kernel: str, regions: RegionsLike, num_blocks: int, threads_per_block: int
     ) -> Launch:
-        """Add a launch; it takes the next number."""
-        kernel = kernel if kernel.isascii() else utf8(kernel)
-        ordinal = self._num_of_kernel.get(kernel, 0)
-        self._num_of_kernel[kernel] = ordinal + 1
+        """Add a launch; it takes the next number.
+
+        Whatever is wrong with it is raised before anything is added.
+        """
+        ordinal = self._num_of_kernel[kernel]
         latest, table_idx = self._latest
         if regions is not latest:
             table_idx = self._table_idx(regions)
+        self._num_of_kernel[kernel] = ordinal + 1
+        if type(kernel) is not str or not kernel.isascii():
+            kernel = utf8(kernel)
         number = self.region_ids.add_launch(table_idx)
         row = Launch(number, kernel, ordinal, num_blocks, threads_per_block)
         self._rows.append(row)

@@ -24,7 +24,7 @@ from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
-from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer, sizes_of
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 from kprof.recording.wanted import EVERYTHING, Launched, Schedule, Wanted, why_nothing
@@ -161,8 +161,7 @@ class Recorder(AnyRecorder):
         tracks_per_block: int = 0,
         is_replayed: bool = False,
     ) -> LaunchBuffer:
-        """The buffer for the next launch of `kernel`; `regions` only where it differs from the
-        recorder's.
+        """The buffer for the next launch of `kernel`; `regions` where they are not the recorder's.
 
         `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves
         every track's first chunk, which makes opening a track free of waiting; each track may then
@@ -172,10 +171,11 @@ class Recorder(AnyRecorder):
         A launch that is captured in a CUDA (HIP) graph is recorded with every replay, and each
         replay is a launch of its own in the capture. Its kernel opens each track once.
         `is_replayed` says the same of a buffer that the caller hands to several runs, one after the
-        other.
+        other. Raises RecorderError or RegionError for what no launch has, which is not recorded.
         """
         if self._is_closed:
             return self._launch_closed(kernel)
+        blocks, threads, tracks = sizes_of(kernel, num_blocks, threads_per_block, tracks_per_block)
         self._claim.progress[1] += 1
         is_captured = is_replayed or self._is_capturing()
         is_wanted = is_captured or not (self._is_paused or not self._launches.is_wanted(kernel))
@@ -183,12 +183,12 @@ class Recorder(AnyRecorder):
         if self._call_lengths is not None and is_wanted and not is_captured:
             is_new_call = self._call_lengths.note_launch(kernel)
         if self._drainer is not None and not is_captured:
-            self._drainer.prepare(kernel, num_blocks * tracks_per_block, is_new_call=is_new_call)
+            self._drainer.prepare(kernel, blocks * tracks, is_new_call=is_new_call)
         if not is_wanted:
             return NULL_BUFFER
         self._clocks.note_launch()
         self._launcher = get_ident()
-        row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
+        row = self._launches.add(kernel, regions, blocks, threads)
         number = row.launch
         self._claim.progress[0] = number + 1
         self._waits.note_launch(row, self._launches.region_ids)
@@ -199,8 +199,8 @@ class Recorder(AnyRecorder):
             self._launches.note_captured(row)
             return self._turns.captured_buffer(number)
         if self._wanted.has_filter:
-            return self._turns.active.filtered_buffer(number, num_blocks, tracks_per_block)
-        return self._turns.active.launch_buffer(number, num_blocks, tracks_per_block)
+            return self._turns.active.filtered_buffer(number, blocks, tracks)
+        return self._turns.active.launch_buffer(number, blocks, tracks)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
