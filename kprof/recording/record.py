@@ -33,7 +33,13 @@ from typing import Final
 import msgspec
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_begun
+from kprof.capture.claims import (
+    Begun,
+    launch_counts,
+    prepare_messages,
+    ranks_in_use,
+    write_begun,
+)
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
@@ -179,7 +185,8 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     """Record without `kprof record`: yields the directory to pass to `Recorder(...)`.
 
     When the block ends, this process's open recorders are closed, those of other threads too. If
-    the block raises, what was recorded is kept and the error propagates.
+    the block raises, what was recorded is kept and the error propagates; the directory goes where
+    nothing was.
     """
     request = RecordRequest(tuple(sys.argv), output, force=force)
     start_s = time.monotonic()
@@ -195,13 +202,23 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
                     for recorder in open_recorders(directory):
                         recorder.close()
                     outcome = Outcome(exit_code, False, time.monotonic() - start_s)
-                    suppressed = contextlib.suppress(*([WorkloadError] if exit_code else []))
-                    with suppressed, keeping(directory, output):
-                        manifest = make_manifest(directory, begun, outcome)
+                    try:
+                        with keeping(directory, output):
+                            manifest = make_manifest(directory, begun, outcome)
+                    except WorkloadError:
+                        if not exit_code:
+                            raise
+                        _remove_unused(directory)
         finally:
             if manifest is not None:
                 with keeping(directory, output):
                     capture.finish_capture(directory, output, manifest)
+
+
+def _remove_unused(directory: Path) -> None:
+    """Remove a directory that no rank has launched anything into."""
+    if not any(launch_counts(directory).values()) and not ranks_in_use(directory):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:

@@ -84,10 +84,8 @@ class Recorder(AnyRecorder):
                 f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
             )
         self.rank, self.world_size = rank, world_size
-        self._directory = directory
-        self._timer = timer
-        self._wanted = wanted
-        self._schedule = schedule
+        self._directory, self._timer = directory, timer
+        self._wanted, self._schedule = wanted, schedule
         self._num_steps = self._num_torch_traces = 0
         self._launches = LaunchLog(regions, wanted)
         self._retention = retention
@@ -107,8 +105,8 @@ class Recorder(AnyRecorder):
             self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
             self._call_lengths = self._drainer.calls if self._drainer else None
         except BaseException:
-            lifetime.discard(directory, rank)
-            self._claim.release()
+            self._let_go()
+            self._remove_ledger()
             raise
 
     def _open(self, device: str, arena_bytes: int) -> None:
