@@ -85,15 +85,27 @@ _process_recorder: AnyRecorder | None = None
 _pid_of_recorder = 0
 _opening = threading.RLock()
 _session_recorder: Recorder | None = None
+_has_session = False
+
+
+@contextlib.contextmanager
+def in_session() -> Iterator[None]:
+    """Keep other sessions of this process out. Raises RecorderError inside another one."""
+    global _has_session
+    with _opening:
+        if _has_session:
+            raise RecorderError("a session is open already; close it before the next one begins")
+        _has_session = True
+    try:
+        yield
+    finally:
+        _has_session = False
 
 
 @contextlib.contextmanager
 def serving(active: Recorder) -> Iterator[None]:
-    """Make `recorder` return this one within the context. Raises RecorderError inside another
-    session."""
+    """Make `recorder` return this one within the context."""
     global _session_recorder
-    if _session_recorder is not None:
-        raise RecorderError("a session is open already; close it before the next one begins")
     _session_recorder = active
     try:
         yield
@@ -102,9 +114,11 @@ def serving(active: Recorder) -> Iterator[None]:
 
 
 def _forget_opening() -> None:
-    """A child that another thread's opening was forked into has nobody who ends it."""
-    global _opening
+    """A child that another thread's opening was forked into has nobody who ends it; its parent's
+    session is not its own."""
+    global _opening, _has_session
     _opening = threading.RLock()
+    _has_session = False
 
 
 os.register_at_fork(after_in_child=_forget_opening)

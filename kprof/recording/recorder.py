@@ -207,7 +207,8 @@ class Recorder(AnyRecorder):
             lifetime.tell(
                 self._directory,
                 f"rank {self.rank}: a forked child launched {kernel!r} with its parent's recorder, "
-                "which is off there; call kprof.recorder(rank=..., world_size=...) in the child",
+                "which is off there; call kprof.recorder(rank=..., world_size=...) in the child, "
+                "or, inside kprof.session, open a session into another output there",
             )
         if self._is_off:
             return NULL_BUFFER
