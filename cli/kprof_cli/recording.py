@@ -205,7 +205,7 @@ def _retention(
     ring = (size or _RING_SIZE) if is_host_ring else ring
     return Retention(
         drain,
-        parse_size_bytes(ring, "--ring") if ring else 0,
+        0 if ring is None else _ring_bytes(ring),
         slower_than,
         keep_slowest,
         is_host_ring or arena is ArenaPlace.HOST,
@@ -223,6 +223,15 @@ def _choose(
         name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None
     }
     return Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only)
+
+
+def _ring_bytes(size: str) -> int:
+    ring_bytes = parse_size_bytes(size, "--ring")
+    if not ring_bytes:
+        raise SelectionError(
+            f"--ring {size} keeps no event; give a size like {_RING_SIZE}, or leave the option out"
+        )
+    return ring_bytes
 
 
 def _slowest(number: int | None) -> int:

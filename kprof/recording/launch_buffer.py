@@ -5,12 +5,11 @@ Does not import numpy, because workloads that record nothing import it, too.
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from operator import index
 from typing import Final, NamedTuple
 
 from kprof.errors import RecorderError
+from kprof.recording.whole import whole
 
 # NO_CHUNK and LAUNCH_BUFFER of kprof.abi, which needs numpy; a test compares them.
 NO_CHUNK: Final = 0xFFFF_FFFF
@@ -60,11 +59,10 @@ def sizes_of(
 
 
 def _size(kernel: str, name: str, given: int) -> int:
-    with contextlib.suppress(TypeError):
-        size = index(given)
-        if not size >> _SIZE_BITS:
-            return size
-    most = (1 << _SIZE_BITS) - 1
-    raise RecorderError(
-        f"launch of {kernel!r} with {name}={given!r}: give a whole number, 0 to {most}"
-    )
+    size = whole(given)
+    if size is None or size >> _SIZE_BITS:
+        most = (1 << _SIZE_BITS) - 1
+        raise RecorderError(
+            f"launch of {kernel!r} with {name}={given!r}: give a whole number, 0 to {most}"
+        )
+    return size

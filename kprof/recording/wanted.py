@@ -14,11 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from kprof.errors import RecorderError
+from kprof.recording.whole import whole
 
 # The hash that chooses a sample has 16 bits.
 MAX_SAMPLE: Final = 1 << 16
 # Switches name warps in 32 bits; a block of 1024 threads has no more.
 MAX_WARPS: Final = 32
+# The sizes of a launch have 31 bits.
+MAX_BLOCKS: Final = (1 << 31) - 1
 # Triton's buffers have 19 bits for it.
 MAX_FIRST_BLOCK: Final = (1 << 19) - 1
 # The fields of Wanted with a number for each of what is recorded.
@@ -47,6 +50,8 @@ class Wanted:
     sample: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, _plain(value))
         for fault in self._faults():
             raise RecorderError(fault)
 
@@ -67,7 +72,7 @@ class Wanted:
         faults = [
             f"{name} is {value}: give 0 or more"
             for name, value in fields.items()
-            if name not in _SEVERAL and value < 0
+            if (min(value, default=0) if name in _SEVERAL else value) < 0
         ]
         if self.every and not self.calls:
             faults.append(f"every {self.every} calls, but not how many of them: give calls, too")
@@ -80,6 +85,8 @@ class Wanted:
             )
         if self.blocks and self.blocks[-1] - self.blocks[0] != len(self.blocks) - 1:
             faults.append("the blocks have gaps; give one range, like 0-15")
+        if self.blocks and self.blocks[-1] >= MAX_BLOCKS:
+            faults.append(f"block {self.blocks[-1]}: a launch has blocks 0 to {MAX_BLOCKS - 1}")
         if self.sample & (self.sample - 1) or self.sample > MAX_SAMPLE:
             faults.append(
                 f"a sample of 1/{self.sample}: give 1/2, 1/4, 1/8 and so on to 1/{MAX_SAMPLE}"
@@ -141,8 +148,19 @@ class Wanted:
         return " ".join(f"--{name} {text}" for name, text in texts.items())
 
 
+def _plain(value: object) -> object:
+    """A whole number, or several in their order and each once, as integers of Python; what is
+    neither as it is."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        number = whole(value)
+        return value if number is None else number
+    numbers = [whole(each) for each in value]
+    found = {number for number in numbers if number is not None}
+    return value if None in numbers else tuple(sorted(found))
+
+
 def _are_whole(numbers: object) -> bool:
-    return isinstance(numbers, Sequence) and all(isinstance(each, int) for each in numbers)
+    return isinstance(numbers, tuple) and all(isinstance(each, int) for each in numbers)
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -174,7 +192,8 @@ def schedule(
         "skip_first": skip_first,
     }
     for name, value in numbers.items():
-        if not isinstance(value, int) or value < (name == "active"):
+        number = whole(value)
+        if number is None or number < (name == "active"):
             least = "1 or more" if name == "active" else "0 or more"
             raise RecorderError(f"a schedule with {name}={value!r}: give a whole number, {least}")
     length = wait + warmup + active

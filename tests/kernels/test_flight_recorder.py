@@ -6,8 +6,10 @@ import ctypes
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from test_draining import by_hand, look, steps
 from test_replays import KERNELS, TRACKS, _buffer, _run, emitted, library
@@ -247,14 +249,29 @@ def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         ({"drain": True, "ring_bytes": 1 << 20}, "choose one of them"),
-        ({"slower_than": 3.0}, "give --ring 64MiB, too"),
+        ({"slower_than": 3.0}, "has no ring; record with --ring 64MiB, in Python"),
         ({"ring_bytes": 1000}, "give at least 106496 bytes"),
+        ({"ring_bytes": -1}, "a ring of -1 bytes has no room"),
+        ({"ring_bytes": 64e6}, "ring_bytes is 64000000.0: give a whole number"),
+        ({"ring_bytes": "1MiB"}, "ring_bytes is '1MiB': give a whole number"),
+        ({"drain": "no"}, "drain is 'no': give True or False"),
+        ({"in_host_memory": 1}, "in_host_memory is 1: give True or False"),
         ({"ring_bytes": 1 << 20, "slower_than": 1.0}, "give more than 1, like 3"),
+        ({"ring_bytes": 1 << 20, "slower_than": float("inf")}, "slower_than is inf: give a number"),
+        ({"ring_bytes": 1 << 20, "slower_than": float("nan")}, "slower_than is nan: give a number"),
+        ({"ring_bytes": 1 << 20, "slower_than": "3"}, "slower_than is '3': give a number"),
     ],
 )
 def test_what_contradicts_itself_is_refused(arguments: dict[str, object], sentence: str) -> None:
     with pytest.raises(RecorderError, match=sentence):
         Retention(**arguments)
+
+
+def test_the_numbers_of_a_retention_may_be_of_any_kind() -> None:
+    fields: dict[str, Any] = {"ring_bytes": np.int64(1 << 20), "slower_than": np.float32(3)}
+    retention = Retention(**fields)
+    assert retention == Retention(ring_bytes=1 << 20, slower_than=3.0)
+    assert msgspec.json.decode(msgspec.json.encode(retention), type=Retention) == retention
 
 
 @pytest.mark.parametrize(

@@ -343,8 +343,9 @@ def test_the_first_step_ends_the_first_call(
         ({"keep_slowest": 3, "drain": True}, "choose one of them"),
         ({"keep_slowest": 3, "ring_bytes": 1 << 20}, "choose one of them"),
         ({"keep_slowest": -1}, "-1 is no number of slowest calls to keep; give 1 to 1000"),
-        ({"keep_slowest": 1001}, "give 1 to 1000, or keep all calls with --drain"),
-        ({"keep_slowest": 3, "slower_than": 2.0}, "there is no ring"),
+        ({"keep_slowest": 1001}, "give 1 to 1000, or drain to keep all calls"),
+        ({"keep_slowest": 2.5}, "keep_slowest is 2.5: give a whole number"),
+        ({"keep_slowest": 3, "slower_than": 2.0}, "this recording has no ring"),
     ],
 )
 def test_what_contradicts_itself_is_refused(arguments: dict[str, object], sentence: str) -> None:

@@ -57,6 +57,8 @@ def _raising(step: int) -> bool:
     ("options", "error"),
     [
         ({"arena_bytes": 0}, ArenaError),
+        ({"arena_bytes": -1}, ArenaError),
+        ({"arena_bytes": 64e6}, RecorderError),
         ({"device": "cuda:99"}, TargetError),
         ({"schedule": _raising}, ZeroDivisionError),
         ({"regions": ["twice", "twice"]}, KprofError),

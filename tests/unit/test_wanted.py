@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 import kprof
@@ -41,6 +42,12 @@ def test_windows_of_calls(wanted: Wanted, calls: list[int]) -> None:
         ({"calls": 6, "every": 5}, "windows of 6 calls overlap when one begins every 5"),
         ({"blocks": (0, 1, 3)}, "the blocks have gaps"),
         ({"warps": (32,)}, "warp 32: a block has warps 0 to 31"),
+        ({"warps": (-1,)}, r"warps is \(-1,\): give 0 or more"),
+        ({"ranks": (0, -2)}, r"ranks is \(-2, 0\): give 0 or more"),
+        ({"blocks": (-5, -4)}, r"blocks is \(-5, -4\): give 0 or more"),
+        ({"blocks": (1 << 32,)}, "block 4294967296: a launch has blocks 0 to 2147483646"),
+        ({"blocks": (0, 1.5)}, "give whole numbers, like"),
+        ({"calls": (1, 2)}, "give a whole number"),
     ],
 )
 def test_what_contradicts_itself_is_a_sentence(fields: dict[str, object], sentence: str) -> None:
@@ -51,6 +58,20 @@ def test_what_contradicts_itself_is_a_sentence(fields: dict[str, object], senten
 def test_lists_and_ranges_are_numbers_too() -> None:
     fields: dict[str, Any] = {"ranks": [0], "blocks": range(4)}
     assert Wanted(**fields).describe() == "--ranks 0 --blocks 0-3"
+
+
+def test_numbers_may_be_of_any_kind_in_any_order() -> None:
+    fields: dict[str, Any] = {
+        "skip": np.int64(1),
+        "calls": True,
+        "blocks": [np.uint8(3), 2, 3],
+        "warps": (0, 0),
+    }
+    wanted = Wanted(**fields)
+    assert wanted == Wanted(1, 1, blocks=(2, 3), warps=(0,))
+    assert msgspec.json.decode(msgspec.json.encode(wanted), type=Wanted) == wanted
+    schedule = kprof.schedule(**dict.fromkeys(("wait", "warmup", "active"), fields["skip"]))
+    assert [bool(schedule(step)) for step in range(4)] == [False, False, True, False]
 
 
 def test_it_travels_as_text() -> None:
