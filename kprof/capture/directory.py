@@ -286,7 +286,7 @@ def begin_capture(output: Path, force: bool) -> Path:
         raise OutputExistsError(
             f"{temporary} holds events of a recording that was cut off; "
             f"kprof recover {temporary} makes a capture "
-            "of them, --force discards them"
+            "of them, --force (in Python force=True) discards them"
         )
     with writing(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -299,10 +299,13 @@ def refuse_output(output: Path, force: bool) -> None:
     CaptureError for a path that is not UTF-8."""
     _refuse_name(output.absolute())
     if output.exists() and not force:
-        raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
+        raise OutputExistsError(
+            f"{output} exists; pass --force (in Python force=True) to replace it, or choose "
+            "another output"
+        )
     if output.exists() and not (output / MANIFEST_NAME).exists():
         raise OutputExistsError(
-            f"{output} exists and is no capture; kprof will not delete it, choose another -o"
+            f"{output} exists and is no capture; kprof will not delete it, choose another output"
         )
 
 

@@ -75,7 +75,7 @@ def locked(directory: Path) -> Iterator[None]:
         if not try_lock(lock):
             raise OutputExistsError(
                 f"another recording into {directory} is running; wait for its end or choose "
-                "another -o"
+                "another output"
             )
         yield
     finally:

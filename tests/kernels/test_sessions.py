@@ -104,7 +104,7 @@ def test_each_call_of_a_decorated_function_is_a_session(
         return num
 
     once()
-    with pytest.raises(OutputExistsError):
+    with pytest.raises(OutputExistsError, match=r"\(in Python force=True\)"):
         once()
     assert [often(num) for num in (3, 2)] == [3, 2]
     assert num_calls(tmp_path / "often.kprof") == 2
