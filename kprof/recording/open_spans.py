@@ -35,11 +35,11 @@ from kprof.hangs.report import HANG_NAME, Hang, read_hang
 if TYPE_CHECKING:
     import pandas as pd
 
-# Kernels tell of a wait when it has lasted so long (wait_lines.h), so two waits of one track that
-# were told begin further apart.
+# Kernels tell of a wait when it has lasted so long (wait_lines.h): its record lasts longer, and two
+# waits of one track that were told begin further apart. Shorter ones may come right before it.
 _APART_NS: Final = 50_000
 _TRACK: Final = ["launch", "block", "warp"]
-_COLUMNS: Final = [*_TRACK, "region", "start_ns", "hw_id"]
+_COLUMNS: Final = [*_TRACK, "region", "start_ns", "duration_ns", "hw_id"]
 
 
 def keep_hang(
@@ -110,7 +110,8 @@ def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: in
 
 def _events(info: RankInfo, hang: Hang) -> pd.DataFrame:
     """An event for each of them. It lasts until the hang was told of: from the latest of them on,
-    nothing moved for `idle_s`. `apart_ns` is how far its record can be from it."""
+    nothing moved for `idle_s`. `apart_ns` is how far its record can be from it, which then lasts
+    so long, too: clocks may differ by half of that."""
     import pandas as pd
 
     ids = {region.name: region.id for region in info.regions.regions}
@@ -153,8 +154,11 @@ def _unrecorded(rows: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:
     """The events of which there is no record: those have not ended. With the processor that the
     rest of their track ran on."""
     both = rows.reset_index().merge(recorded, on=_TRACK, suffixes=("", "_of_record"))
-    away_ns = (both["start_ns_of_record"] - both["start_ns"]).abs()
-    is_same = (both["region_of_record"] == both["region"]) & (away_ns < both["apart_ns"])
+    away_ns = both["start_ns_of_record"] - both["start_ns"]
+    is_there = (away_ns.abs() < both["apart_ns"]) & (
+        away_ns + both["duration_ns_of_record"] >= both["apart_ns"] // 2
+    )
+    is_same = is_there & (both["region_of_record"] == both["region"])
     processors = recorded.drop_duplicates(_TRACK, keep="last")[[*_TRACK, "hw_id"]]
     still_open = rows.drop(both.loc[is_same, "index"].unique())
     found = still_open.merge(processors, on=_TRACK, how="left")

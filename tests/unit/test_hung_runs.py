@@ -61,7 +61,9 @@ def exchange() -> TraceBuilder:
                 where = {"rank": rank, "launch": launch, "block": block}
                 build.span(region="send", start_ns=at + 100, duration_ns=50, **where, **slot)
                 if (rank, launch, block) != (0, 1, 1):
-                    build.span(region="wait", start_ns=at + 200, duration_ns=300, **where, **slot)
+                    build.span(
+                        region="wait", start_ns=at + 200, duration_ns=60_000, **where, **slot
+                    )
     return build
 
 
@@ -117,6 +119,19 @@ def test_a_wait_without_a_record_becomes_an_open_span(hung: Capture) -> None:
     assert hung.manifest.messages == ()
     calls = (HungCall("kernel", 1),)
     assert hung.manifest.hang == HangNote(IDLE_S, ROOT, "never_sent", calls, 1, ((0, 1),))
+
+
+def test_a_wait_that_ended_right_before_is_another(tmp_path: Path) -> None:
+    """A block that waits for its own rank first, which takes no time."""
+    build = exchange()
+    where = {"rank": 0, "launch": 1, "block": 1, "peer": 0, "slot": 1}
+    build.span(region="wait", start_ns=1_000_160, duration_ns=40, **where)
+    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
+    write_hang(whole.path, HANG)
+    infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
+    assert [info.counts.open for info in infos] == [1, 0]
+    assert note is not None
+    assert note.num_open == 1
 
 
 def test_a_rank_that_saved_nothing_is_named(tmp_path: Path) -> None:
