@@ -337,7 +337,7 @@ class HungCall(msgspec.Struct, frozen=True):
 
 
 class HangNote(msgspec.Struct, frozen=True):
-    """The run hung: for `idle_s` nothing moved. hang.json has more.
+    """The run hung: nothing had moved for `idle_s` when that was reported. hang.json has more.
 
     `sentence` names the root, `kind` what it is. `num_open` waits are among the events as open
     spans: no rank has recorded their end. `shown` are (rank, block) of waits that show it.

@@ -65,7 +65,7 @@ class RankReport(msgspec.Struct, frozen=True):
 
 
 class Hang(msgspec.Struct, frozen=True):
-    """A run in which nothing has moved for `idle_s`, or a look at one that goes on.
+    """A run in which nothing had moved for `idle_s` when told, or a look at one that goes on.
 
     `kinds` and `ranks_at_fault` say what `diagnosis` says, for programs; `others` are further
     causes, in sentences; `shown` are the rank and block of waits that show the root. `spans` are

@@ -85,7 +85,7 @@ def test_the_root_is_said_and_the_capture_is_whole(
         check_checksums(run)
         opened = trace.frame("SELECT rank, block, slot FROM events WHERE flags & 1 = 1 ORDER BY 1")
         assert opened.to_numpy().tolist() == [[0, 1, 1], [1, 1, 1]]
-        assert "finding  The run hung for" in done.stdout
+        assert "finding  The run hung, and had stood still for" in done.stdout
 
 
 def test_hang_prints_what_a_capture_keeps(kprof, small: Path) -> None:

@@ -73,5 +73,5 @@ def test_the_hang_is_found_and_mended(tmp_path: Path) -> None:
     first, after = blocks[at + 1], blocks[at + 2]
     assert set(lines_to_compare(first.text)) <= set(lines_to_compare(printed))
     assert after.text in printed
-    assert "finding  The run hung for" in printed
+    assert "finding  The run hung, and had stood still for" in printed
     reader.follow(blocks[at + 3 :])

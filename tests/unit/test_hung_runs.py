@@ -43,6 +43,7 @@ REGION(R_MEET, "meet", sync)
 FLOW_IN_BLOCK(R_FILL, R_WAIT)
 """
 ROOT = "rank 1 never sent slot 7"
+HUNG = "The run hung, and had stood still for 31.0 s when that was reported"
 IDLE_S = 31.0
 IDLE_NS = 31_000_000_000
 
@@ -314,14 +315,14 @@ def test_where_every_call_hung_tables_of_waits_are_empty() -> None:
 
 def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) -> None:
     report = reports.build(Trace.open(hung))
-    assert report.verdict == f"The run hung for 31.0 s: {ROOT}"
+    assert report.verdict == f"{HUNG}: {ROOT}"
     assert report.advice.endswith("findings leave out call 1 of kernel")
     assert report.found.num_calls == 1
     document = json.loads(reports.to_json(report))
     (row,) = document["tables"]["open_waits"]
     assert (row["rank"], row["block"], row["peer"], row["waited_ns"]) == (0, 1, 1, IDLE_NS)
     page = reports.write_html(report, tmp_path / "report.html").read_text()
-    assert page.count(f"The run hung for 31.0 s: {ROOT}") == 1
+    assert page.count(f"{HUNG}: {ROOT}") == 1
     assert 'class="still"' in page
     assert "wait, for rank 1, slot 1, still waiting after 31.0 s" in page
     assert "2 launches, " in report.size
@@ -338,12 +339,12 @@ def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() 
         return analysis.find(Summary.of(Trace.from_table(manifest, build.table())))
 
     went_on = found(HangNote(IDLE_S, ROOT, "never_sent", calls))
-    assert went_on.headline == f"The run hung for 31.0 s: {ROOT}, and then the run went on"
+    assert went_on.headline == f"{HUNG}: {ROOT}, and then the run went on"
     failed = msgspec.structs.replace(
         build.manifest(), exit_code=137, hang=HangNote(IDLE_S, ROOT, "never_sent", calls)
     )
     killed = analysis.find(Summary.of(Trace.from_table(failed, build.table())))
-    assert killed.headline == f"The run hung for 31.0 s: {ROOT}"
+    assert killed.headline == f"{HUNG}: {ROOT}"
     assert went_on.findings == ()
     assert went_on.rest.sentence == "No call was recorded that did not hang"
     paused = found(HangNote(IDLE_S, "all ranks have made 2 launches", "hosts"))

@@ -52,9 +52,11 @@ def _hung(summary: Summary) -> Doubt | None:
         by_kernel[call.kernel].append(call.ordinal)
     calls = [f"{members('call', sorted(of))} of {name}" for name, of in by_kernel.items()]
     left_out = f"; findings leave out {listed(calls)}" if calls else ""
+    # It may have hung for longer: nobody writes when it was killed, or moved again.
+    still = f"had stood still for {duration(hang.idle_s * 1e9)} when that was reported"
     return Doubt(
         DoubtKind.HUNG,
-        f"The run hung for {duration(hang.idle_s * 1e9)}: {hang.sentence}{went_on}",
+        f"The run hung, and {still}: {hang.sentence}{went_on}",
         f"run kprof hang RUN: it lists every open wait and where every rank stands{left_out}",
         is_grave=bool(calls) or bool(manifest.exit_code),
         ranks=tuple(dict.fromkeys(rank for rank, _ in hang.shown)),
