@@ -5,8 +5,9 @@ Importing this costs nothing: workloads that record nothing import it, too.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class ClockKeeper:
         self._first_launched_s = 0.0
         self._last_launched_s = 0.0
         self._aligned_s: list[float] = []
+        # What calibrations took so far.
+        self._calibrated_s = 0.0
 
     @property
     def calibrations(self) -> Sequence[Calibration]:
@@ -44,10 +47,27 @@ class ClockKeeper:
         if not self._first_launched_s:
             self._first_launched_s = self._last_launched_s
 
+    def workload_s(self) -> float:
+        """The time in s on a clock that stands still during calibrations: they are no part of the
+        workload's calls."""
+        return time.perf_counter() - self._calibrated_s
+
+    @contextlib.contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        began_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._calibrated_s += time.perf_counter() - began_s
+
     def align(self, group: Group) -> None:
         """Recorder.align."""
         if group.world_size == 1:
             return
+        with self._standing_still():
+            self._calibrate(group)
+
+    def _calibrate(self, group: Group) -> None:
         from kprof.clocks.calibration import Calibrator
 
         self._aligned_s[1:] = [time.monotonic()]
@@ -65,8 +85,9 @@ class ClockKeeper:
         """Recorder.align_if_due."""
         if group.world_size == 1 or not self._cadence.is_due():
             return False
-        self.align(group)
-        self._cadence.restart(group.all_gather(self._cadence.proposal(every_s))[0])
+        with self._standing_still():
+            self._calibrate(group)
+            self._cadence.restart(group.all_gather(self._cadence.proposal(every_s))[0])
         return True
 
     def write(self) -> None:

@@ -1,7 +1,8 @@
 """How long the calls of a workload take, by the workload's own clock.
 
 A call is what happens between two steps (`recorder.step()`). Where the workload tells of no steps,
-a call begins with each launch of the kernel that was launched first.
+a call begins with each launch of the kernel that was launched first. The clock of a recorder stands
+still while kprof calibrates the device's.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class FlightRecorder(Drainer):
         super().__init__(keeper, retention, fail, note)
         if retention.slower_than:
             ask = functools.partial(ask_for_dump, keeper.directory, rank=keeper.rank)
-            self.calls = SlowCalls(retention.slower_than, ask)
+            self.calls = SlowCalls(retention.slower_than, ask, keeper.now_s)
         self._num_seen = 0
         self._wanted: Dump | None = None
         self._patience = _MAX_PATIENCE

@@ -81,6 +81,7 @@ class Keeper:
         self.turns, self.decoder, self.launches = turns, decoder, launches
         self.parts = PartWriter(directory, rank)
         self.has_discarded = False
+        self.now_s = progress.now_s
         self._info, self._progress = info, progress
         self._lock = threading.Lock()
         # The launches of the arena before the last one that was emptied have lower numbers.

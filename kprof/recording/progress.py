@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,16 +35,17 @@ NUM_PEERS: Final = 256
 
 
 class Progress:
-    """The side that writes; `words` are the numbers."""
+    """The side that writes; `words` are the numbers, `now_s` is the clock of steps and calls."""
 
-    def __init__(self, words: memoryview) -> None:
+    def __init__(self, words: memoryview, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self.now_s = now_s
         self._words = np.frombuffer(words, dtype=np.uint64)
         self._step_began_s: float | None = None
 
     def note_step(self) -> None:
         """A step of the workload ends here; from one to the next is the length of a call."""
         self._words[5] += np.uint64(1)
-        now_s = time.perf_counter()
+        now_s = self.now_s()
         if self._step_began_s is not None:
             self.add_length(now_s - self._step_began_s)
         self._step_began_s = now_s

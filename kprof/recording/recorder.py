@@ -129,10 +129,10 @@ class Recorder(AnyRecorder):
         self._waits = Waits(*place, self.world_size, device, note)
         home = open_home(*place, device, self._retention, total_bytes, note)
         self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines, home)
-        launches, is_ring = self._launches, bool(self._retention.ring_bytes)
-        ids = launches.region_ids
+        launches, info = self._launches, self._facts.info
+        ids, is_ring = launches.region_ids, bool(self._retention.ring_bytes)
         self._decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=is_ring)
-        info, self._progress = self._facts.info, Progress(self._claim.progress)
+        self._progress = Progress(self._claim.progress, self._clocks.workload_s)
         self._keeper = Keeper(*place, self._turns, self._decoder, launches, info, self._progress)
         if home is not None:
             begin_ledger(home.ledger, self._keeper, self._retention, info(self._decoder))

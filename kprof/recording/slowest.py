@@ -161,6 +161,7 @@ class KeepSlowest(Drainer):
             self._num_kept,
             lambda: keeper.launches.region_ids.num_launches,
             lambda: bool(keeper.decoder.replays.captured) and not keeper.turns.is_off,
+            keeper.now_s,
         )
         self._stretches: deque[Stretch] = deque()
         # By number of the part: whether its calls are steps, and the slow ones among them.

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
 
-from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN
+import kprof
+from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, Capture
 from kprof.capture.manifest import EventCounts
+from kprof.recording.progress import read_progress
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.slowest import Published, Ranking, SlowestCalls, Stretch
 from kprof.recording.tally import Tally
@@ -77,3 +84,47 @@ def test_events_that_are_taken_back_are_not_counted() -> None:
     assert tally.losses() != losses
     tally.remove_events(region, flags)
     assert (tally.counts, tally.losses()) == (before, losses)
+
+
+class GroupOfTwo:
+    """For a calibration that is none."""
+
+    rank, world_size = 0, 2
+
+    def all_gather(self, value: object) -> list[object]:
+        return [value, value]
+
+
+def test_calibrations_are_no_part_of_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls take a second, the eighth two; a calibration in each takes five."""
+    now_s = [0.0]
+
+    class SlowCalibrator:
+        calibrations = ()
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def run(self) -> None:
+            now_s[0] += 5
+
+    clocks: Any = SimpleNamespace(perf_counter=lambda: now_s[0], monotonic=time.monotonic)
+    monkeypatch.setattr("kprof.clocks.keeper.time", clocks)
+    monkeypatch.setattr("kprof.clocks.calibration.Calibrator", SlowCalibrator)
+    group: Any = GroupOfTwo()
+    retention = kprof.Retention(keep_slowest=1)
+    with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
+        for call in range(12):
+            recorder.launch("work", num_blocks=1, threads_per_block=32, tracks_per_block=1)
+            now_s[0] += 2 if call == 7 else 1
+            if call % 2:
+                recorder.align(group)
+            else:
+                recorder.align_if_due(group, every_s=0)
+            recorder.step()
+        (progress,) = read_progress(recorder.listen())
+        assert (progress.length_s(1.0) or 0) < 2.5
+    (info,) = Capture.open(tmp_path / "run.kprof").manifest.ranks
+    assert "the slowest of 12 calls: 7 (2,000.00 ms)" in info.notes
