@@ -196,7 +196,7 @@ def _not_seen(wait: OpenSpan) -> str:
         return f"{its}, which the flag has passed: compare with >=, not with =="
     if wait.held == wait.wanted:
         return f"{its}, which is there: look at the comparison"
-    return f"{its}: the send stored another epoch, or stored it at another address"
+    return f"{its}: the send stored another epoch, or at another address, or nothing"
 
 
 def _twice(cause: Cause) -> str:

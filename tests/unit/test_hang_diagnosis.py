@@ -94,7 +94,7 @@ def test_a_rank_that_is_past_the_call_never_sent() -> None:
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        (4, "it waits for 5: the send stored another epoch, or stored it at another address"),
+        (4, "it waits for 5: the send stored another epoch, or at another address, or nothing"),
         (5, "it waits for 5, which is there: look at the comparison"),
         (6, "it waits for 5, which the flag has passed: compare with >=, not with =="),
     ],
