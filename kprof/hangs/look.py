@@ -8,7 +8,9 @@ from typing import Final
 
 import msgspec
 
+from kprof.capture.claims import num_calls_of
 from kprof.capture.directory import unfinished_of
+from kprof.capture.losses import name_ranks
 from kprof.errors import NotACaptureError
 from kprof.hangs.asking import ask, moved
 from kprof.hangs.diagnosis import diagnose
@@ -16,7 +18,7 @@ from kprof.hangs.evidence import read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.lines import WAITS_NAME, has_waits, signature_of
 from kprof.hangs.report import HANG_NAME, Hang, make_report, read_hang, write_hang
-from kprof.hangs.state import RunState
+from kprof.hangs.state import Condition, RunState
 
 # Between two questions: who has recorded more meanwhile is at work.
 _BETWEEN_S: Final = 1.0
@@ -73,11 +75,12 @@ def note_hang(directory: Path) -> str:
 
 def _look(directory: Path, idle_s: float) -> tuple[RunState, Hang]:
     """Asks twice, so that ranks that move are told from those that do not."""
-    waits = has_waits(directory)
+    waits, calls = has_waits(directory), num_calls_of(directory)
     before = ask(directory, for_records=waits)
     time.sleep(_BETWEEN_S)
     now = ask(directory, for_records=waits)
-    run = read_run(directory, now, moving=moved(before, now))
+    called = {rank for rank, num in num_calls_of(directory).items() if calls.get(rank) != num}
+    run = read_run(directory, now, moving=moved(before, now) | called)
     return run, make_report(run, diagnose(run), idle_s)
 
 
@@ -86,6 +89,12 @@ def look_now(directory: Path) -> Hang:
     run, hang = _look(directory, 0.0)
     if run.waits:
         return hang
+    running = [rank for rank in run.ranks.values() if rank.condition is not Condition.ENDED]
+    if running and all(rank.is_moving for rank in running):
+        moves = "moves" if len(running) == 1 else "move"
+        who = name_ranks([rank.rank for rank in running])
+        diagnosis = f"nothing hangs: {who} {moves}, and no kernel waits for long"
+        return msgspec.structs.replace(hang, diagnosis=diagnosis)
     # Kernels do not say that they wait: what they have done last is all that is known.
     ask(directory, for_records=True)
     hang = make_report(with_records(directory, run), diagnose(run), 0.0)

@@ -9,15 +9,18 @@ import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+import kprof
 from kprof.capture.claims import prepare_messages, read_messages
 from kprof.capture.directory import rank_file
+from kprof.hangs import look
 from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
-from kprof.hangs.report import Hang, read_hang
+from kprof.hangs.report import Hang, lines_of, read_hang
 from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in
 from kprof.hangs.state import Call, Condition, RankState, RunState
 from kprof.recording.flight import Dump
@@ -63,6 +66,20 @@ def launched(state: RankState, num_launches: int) -> RankState:
 )
 def test_the_rank_that_is_behind_is_named(states: list[RankState], sentence: str) -> None:
     assert sentence in diagnose_hosts(RunState({state.rank: state for state in states}))
+
+
+def test_a_run_that_moves_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes calls of the recorder while kprof hang looks."""
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
+        recorder.launch("combine")
+        directory = recorder.listen()
+        monkeypatch.setattr(look, "time", SimpleNamespace(sleep=lambda _: recorder.step()))
+        (first, rank, *rest) = lines_of(look.look_now(directory))
+        assert first == "nothing hangs: rank 0 moves, and no kernel waits for long"
+        assert (rank.startswith("  rank 0: running, 1 launch, moves"), rest) == (True, [])
+        monkeypatch.setattr(look, "time", SimpleNamespace(sleep=lambda _: None))
+        (first, *_) = lines_of(look.look_now(directory))
+        assert first.startswith("no kernel waits for long: all ranks have made 2 calls")
 
 
 def test_only_the_thread_that_gets_the_signal_is_looked_at(tmp_path: Path) -> None:
