@@ -114,6 +114,7 @@ class FlightRecorder(Drainer):
 
     def keep_rest(self) -> None:
         """Write what the ring holds when the recorder is closed."""
+        self._note_late_requests()
         used = self._keeper.keep_all()
         before = "; what came before was overwritten" if self._keeper.has_discarded else ""
         stretch = describe_stretch(used[0].begin_s, used[-1].end_s)
@@ -125,6 +126,16 @@ class FlightRecorder(Drainer):
             self._note(
                 f"{num_dropped:,} events {why}; a larger --ring has room for more of them at once"
             )
+
+    def _note_late_requests(self) -> None:
+        """Say which dumps were asked for so late that the end of the run has what they wanted."""
+        while True:
+            if self._wanted is not None and not self._has_noted:
+                self._note(f"{self._name_dump(self._wanted)}: just before the end of the run")
+            self._wanted = None
+            self._see_request()
+            if self._wanted is None:
+                return
 
     def _see_request(self) -> None:
         if self._wanted is None:
@@ -159,9 +170,13 @@ class FlightRecorder(Drainer):
         assert self._wanted is not None
         if not self._has_noted:
             self._has_noted = True
-            asked = "" if self._wanted.rank < 0 else f" of rank {self._wanted.rank}"
             stretch = describe_stretch(self._turns.begin_s, end_s)
-            self._note(f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): {stretch}")
+            self._note(f"{self._name_dump(self._wanted)}: {stretch}")
+
+    def _name_dump(self, wanted: Dump) -> str:
+        """The request that was seen last, in words."""
+        asked = "" if wanted.rank < 0 else f" of rank {wanted.rank}"
+        return f"dump {self._num_seen - 1}{asked} ({wanted.why})"
 
 
 def describe_stretch(begin_s: float, end_s: float) -> str:

@@ -151,6 +151,22 @@ def test_a_dump_keeps_what_came_before_it_on_all_ranks(
     assert all(len(each) == 50 for each in sizes)
 
 
+def test_a_dump_just_before_the_end_says_why(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """The end of the run writes the ring."""
+    with kprof.session(tmp_path / "run.kprof", retention=RING) as recorder:
+        run(library, recorder, 5)
+        recorder.dump("loss is NaN")
+        recorder.step()
+        look(recorder)
+        recorder.dump("again")
+    first, second, end = Trace.open(tmp_path / "run.kprof").ranks[0].notes
+    assert first == "dump 0 of rank 0 (loss is NaN): just before the end of the run"
+    assert second == "dump 1 of rank 0 (again): just before the end of the run"
+    assert end.startswith("the end of the run: ")
+
+
 def test_a_rank_that_makes_no_calls_saves_what_it_has(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
