@@ -39,7 +39,8 @@ _MOST_RANKS: Final = 16
 )
 def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     """Show the pace of a recording under way and who waits for whom, until its ranks have ended:
-    in a terminal a table of the ranks, in a pipe a line for each look.
+    in a terminal a table of the ranks, in a pipe a line for each look. Waits for a run that has
+    not begun.
 
     Waits are those that have lasted 50 us, where kernels call still_waiting. Events are counted
     when they are written, over the last 5 s: record with --drain to see them live.
@@ -47,7 +48,7 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     from kprof.hangs.now import WaitsNow
     from kprof.recording.pace import BURSTS_S, Look, paces
 
-    directory = _unfinished(run)
+    directory = _unfinished(run, every)
     waits = WaitsNow(directory)
     with _served(directory, metrics), _shown() as show:
         looks = deque([Look(monotonic(), _look(directory))])
@@ -113,17 +114,34 @@ def _look(directory: Path) -> list[RankProgress]:
     return read_progress(directory)
 
 
-def _unfinished(run: Path) -> Path:
-    """Raises WorkloadError for what is not being recorded."""
+def _unfinished(run: Path, every_s: float) -> Path:
+    """Where a run is recorded, once a rank records. Raises WorkloadError for what cannot become
+    one."""
     from kprof.capture.directory import unfinished_of
 
-    names = [unfinished_of(run), run]
-    for directory in names:
-        if directory.is_dir() and _look(directory):
-            return directory
-    if (run / "manifest.json").exists():
+    begun, has_said = unfinished_of(run), False
+    while True:
+        for directory in (begun, run):
+            if directory.is_dir() and _look(directory):
+                return directory
+        if not begun.is_dir():
+            _refuse_no_run(run)
+        if not has_said:
+            note(f"waiting: no rank records into {run} yet; Ctrl-C ends this")
+            has_said = True
+        sleep(every_s)
+
+
+def _refuse_no_run(run: Path) -> None:
+    """Raises WorkloadError for what is there and is not being recorded."""
+    from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX
+
+    if (run / MANIFEST_NAME).exists():
         raise WorkloadError(f"{run} is finished; kprof report {run} says how it went")
-    raise WorkloadError(f"nobody records into {run} at this moment; give the --output of a run")
+    if run.exists() and not (run.is_dir() and run.name.endswith(UNFINISHED_SUFFIX)):
+        raise WorkloadError(
+            f"{run} is no capture, and none can be recorded there; give an --output"
+        )
 
 
 @contextmanager

@@ -185,10 +185,35 @@ def test_a_port_that_is_taken_is_named(under_way: Claim, tmp_path: Path) -> None
             watching._serve(tmp_path / "run.kprof.unfinished", port)
 
 
-def test_what_is_not_under_way_is_refused(kprof, tmp_path: Path) -> None:
+def test_a_run_that_has_not_begun_is_waited_for(
+    kprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, claims = tmp_path / "run.kprof.unfinished", []
+    # The recording begins, then its rank, which is seen, and then ends.
+    begin = iter(
+        [
+            directory.mkdir,
+            lambda: claims.append(Claim(directory, 0)),
+            lambda: None,
+            lambda: claims[0].release(),
+        ]
+    )
+    monkeypatch.setattr(watching, "sleep", lambda _: next(begin)())
     result = kprof("watch", str(tmp_path / "run.kprof"))
-    assert result.code == 1
-    assert "nobody records into" in result.err
+    assert result.code == 0
+    assert result.err.count("no rank records into") == 1
+    assert "run.kprof yet; Ctrl-C ends this" in result.err
+    assert len(result.out.splitlines()) == 2
+    assert next(begin, None) is None
+
+
+def test_what_cannot_be_under_way_is_refused(kprof, tmp_path: Path) -> None:
+    for name in ("file", "folder"):
+        place = tmp_path / name
+        place.mkdir() if name == "folder" else place.write_text("")
+        result = kprof("watch", str(place))
+        assert result.code == 1
+        assert "is no capture, and none can be recorded there" in result.err
     finished = tmp_path / "old.kprof"
     finished.mkdir()
     (finished / "manifest.json").write_text("{}")
