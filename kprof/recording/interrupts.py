@@ -114,8 +114,8 @@ class SignalForwarder:
                 kill_tree(self._process.pid)
             self._ranks.signal(signal.SIGKILL)
             return
-        if number == signal.SIGINT:
-            self._ranks.say_interrupted()
+        if number in (signal.SIGINT, signal.SIGTERM):
+            self._ranks.say_passed_on(number)
         # SIGHUP means that the terminal is gone, which does not concern another session. SIGTERM
         # lets recorders write.
         passed_on = signal.SIGTERM if number == signal.SIGHUP else number

@@ -36,12 +36,15 @@ class RecordingRanks:
         """The ranks whose recorders are open."""
         return set(ranks_in_use(self._directory))
 
-    def say_interrupted(self) -> None:
-        """Say that SIGINT is passed on, and what a second one does."""
+    def say_passed_on(self, number: int) -> None:
+        """Say that SIGINT or SIGTERM is passed on, and what to do if that ends nothing."""
         if self._open():
+            name, again = "Ctrl-C", "press it again"
+            if number == signal.SIGTERM:
+                name, again = "SIGTERM", f"kill -QUIT {os.getpid()}"
             self._say(
-                "passing Ctrl-C on; if the workload hangs, press it again to save what is "
-                "recorded and to kill it"
+                f"passing {name} on; if the workload hangs, {again} to save what is recorded and "
+                "to kill it"
             )
 
     def save(self) -> None:

@@ -200,8 +200,10 @@ def test_a_request_for_a_ring_that_is_not_there_ends_nobody(started):
     assert "no ring; record with --ring 64MiB" in recording.errors()
     assert parent_of(rank) == recording.process.pid
     recording.process.send_signal(signal.SIGTERM)
-    recording.end()
+    errors = recording.end()
     assert recording.process.returncode == 143
+    next_step = f"if the workload hangs, kill -QUIT {recording.process.pid} to save what is"
+    assert f"passing SIGTERM on; {next_step}" in errors
     check_kept(recording.run, {0: 3})
 
 
