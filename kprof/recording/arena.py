@@ -204,10 +204,11 @@ class Arena:
         """Begin the account of an arena that was emptied; `state` is what it held.
 
         Keeps the limit, because a graph launches again with the limits that it was captured with.
-        If events were dropped, chunks that nobody wanted to reserve can be claimed from now on.
+        If events were dropped, or nearly so, chunks that nobody wanted to reserve can be claimed
+        from now on.
         """
         self._begin_account()
-        if any(state.dropped_of_region):
+        if any(state.dropped_of_region) or state.share_claimed >= 0.5:
             num_wanted = min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
             self._raise_limit(self.geometry.num_chunks - num_wanted)
             self._store_limit()

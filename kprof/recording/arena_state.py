@@ -109,6 +109,18 @@ class ArenaState:
         """The number of chunks that were reserved or claimed."""
         return self.handed.num_reserved + sum(self.num_claimed)
 
+    @property
+    def share_claimed(self) -> float:
+        """How much was claimed of what can be claimed, 0 to 1."""
+        return sum(self.num_claimed) / max(self.handed.limit * len(self.num_claimed), 1)
+
+    @property
+    def share_in_use(self) -> float:
+        """How full the arena is, 0 to 1. Where tracks need further chunks, that is how much was
+        claimed: what is kept for reservations is no room for them."""
+        used = self.num_used_chunks / self.handed.geometry.num_chunks
+        return max(used, self.share_claimed)
+
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges of chunks to read, ascending: (first, last + 1).
 

@@ -59,8 +59,8 @@ class Drainer:
         self._keeper, self._turns, self._retention = keeper, keeper.turns, retention
         self._fail, self._note = fail, note
         self._is_ending = False
-        self._has_warned = False
-        self._wake, self._closing = threading.Event(), threading.Event()
+        self._has_warned = self._has_switched = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
 
     def start(self) -> None:
@@ -70,7 +70,6 @@ class Drainer:
     def close(self) -> None:
         """Stop looking, after what is being written is written."""
         self._is_ending = True
-        self._closing.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -121,6 +120,7 @@ class Drainer:
     def note_switch(self) -> None:
         """The active arena was retired."""
         self.is_due = self._is_urgent = False
+        self._has_switched = True
         self._wake.set()
 
     def keep_all(self) -> None:
@@ -161,7 +161,9 @@ class Drainer:
                 return
             if not has_emptied and self._wake.wait(_LOOK_S) and not self._is_ending:
                 self._wake.clear()
-                self._closing.wait(_SETTLE_S)
+                if self._has_switched:
+                    self._has_switched = False
+                    self._wake.wait(_SETTLE_S)
 
 
 def start_drainer(keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> Drainer | None:

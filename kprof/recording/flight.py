@@ -89,9 +89,26 @@ class FlightRecorder(Drainer):
         # The latest arena that belongs to the dump; None until it is retired.
         self._last: Used | None = None
         self._has_noted = False
+        # Calls of the recorder since the last switch, and after how many of them to look.
+        self._num_calls, self._look_at = 0, 1
+
+    def take_turns(self, *, is_new_call: bool, may_move_graphs: bool, num_tracks: int = 0) -> None:
+        """Let the next launches use another arena, if that is due.
+
+        An arena is a small part of the ring, and launches may fill it between two looks of the
+        thread: their number says when to look earlier.
+        """
+        super().take_turns(
+            is_new_call=is_new_call, may_move_graphs=may_move_graphs, num_tracks=num_tracks
+        )
+        self._num_calls += 1
+        if self._num_calls >= self._look_at:
+            self._look_at = 2 * self._num_calls
+            self._wake.set()
 
     def note_switch(self) -> None:
-        """The active arena was retired."""
+        """The active arena was retired. The next one may fill up as fast."""
+        self._num_calls, self._look_at = 0, max(1, self._num_calls // 2)
         if self._wanted is not None and self._last is None:
             self._last = self._turns.retired[-1]
         super().note_switch()
@@ -108,9 +125,19 @@ class FlightRecorder(Drainer):
             return self._write()
         if len(self._turns.retired) > NUM_RETIRED_OF_RING and self._keeper.keep_ended(()):
             return True
-        if self._wanted is None and self._keeper.share_in_use() >= self.due_share:
+        if self._wanted is None and self._look_at_share() >= self.due_share:
             self.is_due = True
         return False
+
+    def _look_at_share(self) -> float:
+        """How full the active arena is. The next look comes when half of the calls were made for
+        which it has room, going by those so far."""
+        num_calls, share = self._num_calls, self._keeper.share_in_use()
+        # Fewer calls: the arena was retired meanwhile.
+        if 0 < share < self.due_share and self._num_calls >= num_calls:
+            room = round(num_calls * (self.due_share - share) / share / 2)
+            self._look_at = num_calls + max(1, num_calls // 8, room)
+        return share
 
     def keep_rest(self) -> None:
         """Write what the ring holds when the recorder is closed."""

@@ -139,8 +139,7 @@ class Keeper:
     def share_in_use(self) -> float:
         """How full the active arena is, 0 to 1, while kernels run."""
         with self._alone():
-            arena = self.turns.active
-            return arena.snapshot_of_state().num_used_chunks / arena.geometry.num_chunks
+            return self.turns.active.snapshot_of_state().share_in_use
 
     def save(self, look: Callable[[int, np.ndarray], object] = lambda _, __: None) -> None:
         """Write what the arenas hold now, whatever runs on the device, and do not empty them.

@@ -83,6 +83,31 @@ def test_replays_of_a_graph_stay_too(library: ctypes.CDLL, tmp_path: Path, by_ha
     assert {launch.stretch for launch in info.launches} != {0}
 
 
+@pytest.mark.parametrize("tracks_per_block", [0, TRACKS["run_marks"]])
+def test_launches_say_when_to_look(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None, tracks_per_block: int
+) -> None:
+    """A few of them fill an arena, long before the look that comes every 50 ms."""
+    num_launches, num_looks = 200, 0
+    with kprof.session(tmp_path / "run.kprof", retention=RING) as recorder:
+        drainer = recorder._drainer
+        assert drainer is not None
+        for seed in range(num_launches):
+            buffer = recorder.launch(
+                "run_marks", ["mark", "place"], num_blocks=3, tracks_per_block=tracks_per_block
+            )
+            _run(library, "run_marks", buffer, 20, seed)
+            if drainer._wake.is_set():
+                drainer._wake.clear()
+                num_looks += 1
+                while drainer.look():
+                    pass
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    assert info.counts.dropped == 0
+    assert info.counts.recorded == emitted(["run_marks"], [20] * len(info.launches))
+    assert num_looks < num_launches
+
+
 def test_a_ring_that_is_too_small_says_so(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
