@@ -60,6 +60,8 @@ def _describe_time(trace: Trace) -> str:
 
 
 def _describe_losses(recording: Recording) -> str:
+    from kprof.capture.losses import enough_arena
+
     manifest = recording.capture.manifest
     counts = [info.counts for info in manifest.ranks]
     dropped = sum(count.dropped for count in counts)
@@ -72,8 +74,7 @@ def _describe_losses(recording: Recording) -> str:
     cut_short = sum(bool(info.cut_short) for info in manifest.ranks)
     if cut_short:
         parts.append(f"{_count(cut_short, 'rank')} cut short")
-    if manifest.needed_arena_size:
-        parts.append(f"--arena-size {manifest.needed_arena_size} would have held all")
+    parts += filter(None, [enough_arena(manifest)])
     parts += manifest.messages[:1]
     if len(manifest.messages) > 1:
         parts.append(f"{_count(len(manifest.messages) - 1, 'more loss', 'more losses')} above")

@@ -38,6 +38,7 @@ MESSAGES_NAME: Final = "messages"
 _MESSAGES_BYTES: Final = 16 << 10
 _LIVE_BYTES: Final = 4096
 TOLD: Final = 4
+UNRECORDED: Final = 6
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -75,7 +76,8 @@ class Claim:
             self._file.close()
             raise
         # progress[0] counts the rank's launches, progress[1] its calls of the recorder;
-        # progress[TOLD] is 1 once it has said what it lost. Other processes see them at once.
+        # progress[TOLD] is 1 once it has said what it lost, progress[UNRECORDED] counts launches
+        # after its recording stopped. Other processes see them at once.
         self.progress = memoryview(self._page).cast("Q")
 
     def release(self) -> None:
@@ -134,6 +136,12 @@ def ranks_that_told(directory: Path) -> frozenset[int]:
     """The ranks whose messages say what they lost (lifetime.give_up)."""
     live = live_numbers(directory, TOLD + 1)
     return frozenset(rank for rank, numbers in live.items() if numbers[TOLD])
+
+
+def unrecorded_launches(directory: Path) -> dict[int, int]:
+    """How many launches ranks made after their recording stopped, where there were any."""
+    live = live_numbers(directory, UNRECORDED + 1)
+    return {rank: numbers[UNRECORDED] for rank, numbers in live.items() if numbers[UNRECORDED]}
 
 
 def live_numbers(directory: Path, count: int = _LIVE_BYTES // 8) -> dict[int, tuple[int, ...]]:

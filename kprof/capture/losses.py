@@ -41,9 +41,12 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     if dropped:
         emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
         where = _where_lost(manifest, "dropped")
-        size = manifest.needed_arena_size
-        enough = f": --arena-size {size} would have held all" if size else ""
-        lost.append(f"{dropped} of {emitted} events did not fit the arena{where}{enough}")
+        until = " until a rank was cut short" if _is_cut_short(manifest) else ""
+        enough = enough_arena(manifest)
+        lost.append(
+            f"{dropped} of {emitted} events{until} did not fit the arena{where}"
+            + (f": {enough}" if enough else "")
+        )
     for kind, one, many in _LOSSES:
         count = sum(getattr(info.counts, kind) for info in manifest.ranks)
         if count:
@@ -58,6 +61,17 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
             f"{_launches_lost(manifest)}"
         )
     return (*lost, *manifest.messages)
+
+
+def enough_arena(manifest: Manifest) -> str:
+    """The arena that would have held what was dropped, in words; empty where none would."""
+    size, what = manifest.needed_arena_size, "these" if _is_cut_short(manifest) else "all"
+    return f"--arena-size {size} would have held {what}" if size else ""
+
+
+def _is_cut_short(manifest: Manifest) -> bool:
+    """Whether nobody knows how many events a rank would have had."""
+    return any(info.cut_short for info in manifest.ranks)
 
 
 def why_empty(manifest: Manifest, ranks: Sequence[RankInfo]) -> str:

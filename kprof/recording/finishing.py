@@ -17,6 +17,7 @@ from kprof.capture.claims import (
     ranks_in_use,
     ranks_that_told,
     read_messages,
+    unrecorded_launches,
 )
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
@@ -46,6 +47,10 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     started = capture.read_ranks_started(directory)
     counts, told = launch_counts(directory), ranks_that_told(directory)
     infos, messages = _all_infos(directory, counts, told), read_messages(directory)
+    stopped = _describe_stops(directory, counts)
+    left = {info.rank for info in infos}
+    messages += tuple(f"rank {rank}: {why}" for rank, why in stopped.items() if rank not in left)
+    infos = tuple(_with_stop(info, stopped.get(info.rank, "")) for info in infos)
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         raise WorkloadError(why, exit_code=_exit_code(outcome))
@@ -131,6 +136,23 @@ def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
     return msgspec.structs.replace(
         info, cut_short=f"{info.cut_short}; {lost if num_lost else 'no launch is lost'}"
     )
+
+
+def _describe_stops(directory: Path, counts: Mapping[int, int]) -> dict[int, str]:
+    """What is not recorded of ranks whose recording stopped before they ended, by rank."""
+    return {
+        rank: f"recording stopped after its first {count_launches(counts[rank])}; "
+        f"{count_launches(num_later)} after that {'is' if num_later == 1 else 'are'} not recorded"
+        for rank, num_later in unrecorded_launches(directory).items()
+    }
+
+
+def _with_stop(info: RankInfo, stop: str) -> RankInfo:
+    """Say why a rank's recording stopped, rather than that its recorder was not closed."""
+    if not stop:
+        return info
+    others = [info.cut_short] if info.cut_short not in ("", NEVER_CLOSED) else []
+    return msgspec.structs.replace(info, cut_short="; ".join([*others, stop]))
 
 
 def _describe_end(outcome: Outcome | None) -> str:

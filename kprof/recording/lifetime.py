@@ -104,11 +104,13 @@ def complain(text: str) -> None:
         sys.stderr.flush()
 
 
-def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_kept: bool) -> bool:
+def give_up(
+    directory: Path, rank: int, error: Exception, num_lost: int, *, is_kept: bool, goes_on: bool
+) -> bool:
     """Say on stderr, and to whoever finishes the capture, that so many launches are lost; false
     where the latter cannot be told.
 
-    `is_kept`: what was recorded outlives the process.
+    `is_kept`: what was recorded outlives the process. `goes_on`: more launches may come.
     """
     from kprof.capture.losses import count_launches
 
@@ -117,7 +119,8 @@ def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_k
     # What CUDA and torch add about themselves is in the workload's own traceback.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     what = "what it recorded is kept" if is_kept else lost
-    return tell(directory, f"rank {rank}: {reason}; {what}")
+    more = "; it records nothing more" if goes_on else ""
+    return tell(directory, f"rank {rank}: {reason}; {what}{more}")
 
 
 def tell(directory: Path, text: str) -> bool:

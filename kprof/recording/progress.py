@@ -3,6 +3,7 @@ rank-00003.live, which it shares with whoever maps the file.
 
     0 launches   1 calls of the recorder   2 events written   3 events dropped
     4            1 once the rank has said what it lost   5 steps
+    6            launches after the recording stopped, which nobody records
     8 .. 135     calls by length: a quarter of an octave each, the first up to 1 us
     256 .. 511   ns waited for each peer, in the events that were written
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.capture.claims import live_numbers, ranks_in_use
+from kprof.capture.claims import TOLD, UNRECORDED, live_numbers, ranks_in_use
 from kprof.regions import Category, Kind, RegionTable
 
 if TYPE_CHECKING:
@@ -49,6 +50,14 @@ class Progress:
         if self._step_began_s is not None:
             self.add_length(now_s - self._step_began_s)
         self._step_began_s = now_s
+
+    def note_told(self, *, is_told: bool) -> None:
+        """Whether the rank has said what it lost; once is enough."""
+        self._words[TOLD] |= np.uint64(is_told)
+
+    def note_unrecorded(self) -> None:
+        """A launch that nobody records, because the recording stopped."""
+        self._words[UNRECORDED] += np.uint64(1)
 
     def add_length(self, length_s: float) -> None:
         """A call took so long."""

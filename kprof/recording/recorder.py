@@ -211,6 +211,8 @@ class Recorder(AnyRecorder):
                 "or, inside kprof.session, open a session into another output there",
             )
         if self._is_off:
+            if self._has_failed and not self._is_paused:
+                self._progress.note_unrecorded()
             return NULL_BUFFER
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
 
@@ -495,9 +497,7 @@ class Recorder(AnyRecorder):
 
     def _give_up(self, error: Exception) -> None:
         """Say what is lost."""
-        from kprof.capture.claims import TOLD
-
         is_kept = self._ledger is not None and not isinstance(error, KprofError)
-        num_lost = len(self._launches.waiting())
-        is_told = lifetime.give_up(self._directory, self.rank, error, num_lost, is_kept=is_kept)
-        self._claim.progress[TOLD] |= is_told and not is_kept
+        lost = self._directory, self.rank, error, len(self._launches.waiting())
+        is_told = lifetime.give_up(*lost, is_kept=is_kept, goes_on=not self._is_closed)
+        self._progress.note_told(is_told=is_told and not is_kept)

@@ -69,7 +69,8 @@ CASES = [
         says=(
             "File too large",
             "events of 1 launch are lost",
-            "rank 0 is cut short: it ended without closing its recorder\n",
+            "rank 0 is cut short: recording stopped after its first 4 launches; "
+            "1 launch after that is not recorded\n",
         ),
     ),
     Case("removes_the_directory", 7, says=("was removed while the workload ran",)),

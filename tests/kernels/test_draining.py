@@ -246,9 +246,32 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
                 recorder.step()
             assert _buffer(recorder, "run_marks").arena == 0
 
-    with pytest.raises(kprof.errors.WorkloadError, match="the disk is full"):
+    with pytest.raises(kprof.errors.WorkloadError, match="the disk is full") as raised:
         workload()
+    assert "rank 0: recording stopped after" in str(raised.value)
     assert "rank 0: the disk is full; the events of" in capfd.readouterr().err
+
+
+def test_launches_after_the_disk_has_refused_are_counted(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise CaptureError("the disk is full")
+
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=ARENA_BYTES) as recorder:
+        _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=0)
+        recorder.flush()
+        _run(library, "run_marks", _buffer(recorder, "run_marks"), 1000, seed=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(PartWriter, "save", refuse)
+            recorder.flush()
+        for _ in range(3):
+            assert _buffer(recorder, "run_marks").arena == 0
+    manifest = Trace.open(tmp_path / "run.kprof").manifest
+    stopped = "recording stopped after its first 2 launches; 3 launches after that are not recorded"
+    assert [info.cut_short for info in manifest.ranks] == [stopped]
+    (said,) = manifest.messages
+    assert said.endswith("the events of 1 launch are lost; it records nothing more")
 
 
 def test_a_flush_while_arenas_are_retired_keeps_the_order(

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kprof.capture.claims import TOLD, Begun, Claim, leave_message, prepare_messages
+from kprof.capture.claims import TOLD, UNRECORDED, Begun, Claim, leave_message, prepare_messages
+from kprof.capture.losses import describe_losses
+from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.capture.parts import PartWriter
 from kprof.errors import CaptureError, CorruptCaptureError
 from kprof.recording.finishing import keeping, make_manifest
@@ -45,6 +47,33 @@ def test_lost_launches_are_told_once(
     leave(tmp_path, cut_short, has_told=has_told)
     info = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None).ranks[0]
     assert info.cut_short == expected
+
+
+def test_a_rank_that_saved_nothing_says_how_many_launches_came_after_it_stopped(
+    tmp_path: Path,
+) -> None:
+    leave(tmp_path, NEVER_CLOSED)
+    claim = Claim(tmp_path, 1)
+    claim.progress[0], claim.progress[TOLD], claim.progress[UNRECORDED] = 1, 1, 1
+    manifest = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 2), None)
+    assert manifest.messages[-1] == (
+        "rank 1: recording stopped after its first 1 launch; 1 launch after that is not recorded"
+    )
+
+
+def test_what_was_dropped_before_a_rank_was_cut_short_is_not_of_the_whole_run() -> None:
+    manifest = TraceBuilder("", 1).manifest()
+    counts, arena = EventCounts(recorded=3, dropped=1), ArenaUse(1 << 20, 1 << 20, 2 << 20)
+    info = replace(manifest.ranks[0], counts=counts, arena=arena)
+    whole = describe_losses(replace(manifest, ranks=(info,)))[0]
+    assert whole == (
+        "1 of 4 events did not fit the arena (rank 0): --arena-size 2MiB would have held all"
+    )
+    cut_short = replace(info, cut_short="the disk was full")
+    assert describe_losses(replace(manifest, ranks=(cut_short,)))[0] == (
+        "1 of 4 events until a rank was cut short did not fit the arena (rank 0): "
+        "--arena-size 2MiB would have held these"
+    )
 
 
 @pytest.mark.parametrize(("kind", "is_disk"), [(CaptureError, True), (CorruptCaptureError, False)])
