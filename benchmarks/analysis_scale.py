@@ -92,7 +92,7 @@ def write_capture(path: Path, shape: Shape) -> None:
             for launch in range(shape.num_launches):
                 writer.write_table(launch_events(rank, launch, shape))
         infos.append(rank_info(rank, shape))
-    finish_capture(temporary, path, manifest(tuple(infos)))
+    finish_capture(temporary, path, manifest(tuple(infos)), force=True)
 
 
 def launch_events(rank: int, launch: int, shape: Shape) -> pa.Table:

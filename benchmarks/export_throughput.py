@@ -299,7 +299,7 @@ def write_capture(folder: Path, num_events: int) -> Path:
         schema = event_schema()
         columns = {f.name: values[f.name].astype(f.type.to_pandas_dtype()) for f in schema}
         write_rank_events(temporary, rank, pa.table(columns, schema))
-    finish_capture(temporary, output, TraceBuilder(REGIONS, NUM_RANKS).manifest())
+    finish_capture(temporary, output, TraceBuilder(REGIONS, NUM_RANKS).manifest(), force=True)
     return output
 
 

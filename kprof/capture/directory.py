@@ -298,27 +298,33 @@ def refuse_output(output: Path, force: bool) -> None:
     """Raises OutputExistsError when there is something at `output` that must not be replaced, and
     CaptureError for a path that is not UTF-8."""
     _refuse_name(output.absolute())
-    if output.exists() and not force:
+    if not output.exists():
+        return
+    if not (output / MANIFEST_NAME).exists():
+        raise OutputExistsError(
+            f"{output} exists and is no capture; kprof will not delete it, choose another output"
+        )
+    if not force:
         raise OutputExistsError(
             f"{output} exists; pass --force (in Python force=True) to replace it, or choose "
             "another output"
         )
-    if output.exists() and not (output / MANIFEST_NAME).exists():
-        raise OutputExistsError(
-            f"{output} exists and is no capture; kprof will not delete it, choose another output"
-        )
 
 
-def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture:
+def finish_capture(
+    temporary: Path, output: Path, manifest: Manifest, *, force: bool = False
+) -> Capture:
     """Write the manifest, give the directory its final name, and remove what it was made of.
 
     Every capture is finished here, so here its files get their checksums, unless an earlier attempt
-    gave them theirs.
+    gave them theirs. Raises OutputExistsError where something has come to `output` meanwhile that
+    must not be replaced.
     """
     is_new = not manifest.files
     if is_new:
         manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
     write_manifest(temporary, manifest)
+    refuse_output(output, force)
     with writing(output):
         replaced = output.with_name(output.name + ".replaced")
         if output.exists():

@@ -147,7 +147,8 @@ def write_foreign(
             _write_rank(temporary, rank, events, rows, region_ids, payload)
             infos.append(_rank_info(rank, events, rows, table))
         alignment, note = _alignment(ranks, bound_ns, doubt)
-        finish_capture(temporary, output, _manifest(infos, origin, alignment, note, guesses))
+        manifest = _manifest(infos, origin, alignment, note, guesses)
+        finish_capture(temporary, output, manifest, force=force)
     except BaseException:
         # Unlike a recording that was cut off, an import can be repeated.
         shutil.rmtree(temporary, ignore_errors=True)

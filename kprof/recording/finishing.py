@@ -22,7 +22,7 @@ from kprof.capture.claims import (
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
-from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
 from kprof.recording.keeping import NEVER_CLOSED, SAVED
 from kprof.recording.numbering import number_replays
 from kprof.recording.open_spans import keep_hang, unseen_waits
@@ -84,9 +84,12 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
         yield
     except CaptureError as error:
         kept = directory if directory.exists() else output
-        # The others are about a file, not about a disk that refuses.
-        is_refused = type(error) is CaptureError
-        how = " once there is space, or with -o on another disk" if is_refused else ""
+        how = ""
+        if type(error) is CaptureError:
+            # The others are about a file, not about a disk that refuses.
+            how = " once there is space, or with -o on another disk"
+        elif isinstance(error, OutputExistsError):
+            how = " -o NAME makes a capture of them"
         text = f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}"
         raise type(error)(text) from error
 

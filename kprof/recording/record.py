@@ -144,7 +144,7 @@ def record(
                 *_left_out_all(request.wanted, manifest.ranks),
             ),
         )
-        finished = capture.finish_capture(directory, output, manifest)
+        finished = capture.finish_capture(directory, output, manifest, force=request.force)
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
 
 
@@ -212,7 +212,7 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
         finally:
             if manifest is not None:
                 with keeping(directory, output):
-                    capture.finish_capture(directory, output, manifest)
+                    capture.finish_capture(directory, output, manifest, force=force)
 
 
 def _remove_unused(directory: Path) -> None:

@@ -38,7 +38,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
                 manifest = capture.read_manifest(place)
             else:
                 manifest = make_manifest(place, begun, None)
-            recovered = capture.finish_capture(place, output, manifest)
+            recovered = capture.finish_capture(place, output, manifest, force=force)
         remove_waits(output)
         return recovered
 

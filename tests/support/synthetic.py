@@ -169,7 +169,7 @@ def write_events(
     temporary = begin_capture(output, force)
     for info in manifest.ranks:
         write_rank_events(temporary, info.rank, events.filter(pc.equal(events["rank"], info.rank)))
-    return finish_capture(temporary, output, manifest)
+    return finish_capture(temporary, output, manifest, force=force)
 
 
 def pack_payload(region: Region, fields: dict[str, int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from kprof.recording.record import (
     record,
     session,
 )
+from kprof.recording.recover import recover
 from kprof.recording.runs import describe_exit
 from kprof.recording.wanted import Wanted
 from kprof.trace import Trace
@@ -41,6 +43,13 @@ RANKS = str(Path(__file__).parents[1] / "cli" / "workloads" / "ranks.py")
 
 def request(tmp_path: Path, *arguments: str, **changes: object) -> RecordRequest:
     return RecordRequest(("python", RANKS, *arguments), tmp_path / "run.kprof", **changes)
+
+
+def leave_rank(directory: Path) -> None:
+    """A rank that has recorded nothing and ended well."""
+    build = TraceBuilder("", 1)
+    capture.write_rank_events(directory, 0, build.table())
+    capture.write_rank_info(directory, build.manifest().ranks[0])
 
 
 def leftovers(tmp_path: Path) -> list[str]:
@@ -134,6 +143,42 @@ def test_force_does_not_delete_what_is_no_capture(tmp_path):
     with pytest.raises(OutputExistsError, match="no capture"):
         record(request(tmp_path, force=True))
     assert thesis.exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_appears_at_the_output_during_the_run_is_not_deleted(tmp_path, force):
+    output = tmp_path / "run.kprof"
+
+    def record_and_come() -> None:
+        with session(output, force=force) as directory:
+            leave_rank(directory)
+            output.mkdir()
+            (output / "thesis.tex").write_text("years of work")
+
+    with pytest.raises(OutputExistsError, match=r"no capture.*kept in .*unfinished -o") as error:
+        record_and_come()
+    assert error.value.exit_code
+    assert leftovers(output) == ["thesis.tex"]
+    with pytest.raises(OutputExistsError, match="no capture"):
+        recover(output, force=True)
+    assert recover(output, tmp_path / "other.kprof").manifest.world_size == 1
+    assert leftovers(tmp_path) == ["other.kprof", "run.kprof"]
+
+
+def test_a_capture_that_appears_during_the_run_needs_force(tmp_path):
+    output = tmp_path / "run.kprof"
+
+    def record_and_come(*, force: bool) -> None:
+        with session(output, force=force) as directory:
+            leave_rank(directory)
+            TraceBuilder("", 1).write(tmp_path / "other.kprof").path.rename(output)
+
+    with pytest.raises(OutputExistsError, match="--force"):
+        record_and_come(force=False)
+    assert Capture.open(output).manifest.kprof_version == "synthetic"
+    shutil.rmtree(output)
+    record_and_come(force=True)
+    assert Capture.open(output).manifest.kprof_version != "synthetic"
 
 
 def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path):
