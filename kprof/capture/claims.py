@@ -123,8 +123,13 @@ def ranks_in_use(directory: Path) -> tuple[int, ...]:
 
 
 def launch_counts(directory: Path) -> dict[int, int]:
-    """The number of launches of every rank that ever had a recorder."""
-    return {rank: numbers[0] for rank, numbers in live_numbers(directory, 2).items()}
+    """The number of launches of every rank that ever had a recorder, and whose file is whole."""
+    counts = {}
+    for rank, numbers in live_numbers(directory, 2).items():
+        with contextlib.suppress(OSError):
+            if rank_file(directory, rank, "live").stat().st_size == _LIVE_BYTES:
+                counts[rank] = numbers[0]
+    return counts
 
 
 def num_calls_of(directory: Path) -> dict[int, int]:

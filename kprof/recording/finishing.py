@@ -109,7 +109,7 @@ def _all_infos(
     for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
-            infos[rank] = info if rank in told else _with_losses(info, counts.get(rank, 0))
+            infos[rank] = info if rank in told else _with_losses(info, counts.get(rank))
     return tuple(infos[rank] for rank in sorted(infos))
 
 
@@ -124,21 +124,28 @@ def _salvage(directory: Path, rank: int) -> None:
         leave_message(directory, text)
 
 
-def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
-    """Note how many launches came after what the rank saved."""
-    # A ring has lost earlier ones, too, and replays are not among those that were counted.
-    latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
-    num_lost = max(0, num_launches - 1 - latest)
+def _with_losses(info: RankInfo, num_launches: int | None) -> RankInfo:
+    """Note how many launches came after what the rank saved; None: their count is gone."""
     # Otherwise it was salvaged, or an earlier `kprof recover` has said it.
     if info.cut_short not in (NEVER_CLOSED, SAVED):
         return info
-    last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
-    lost = f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
-    if info.target != "cpu":
+    # A ring has lost earlier ones, too, and replays are not among those that were counted.
+    latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
+    lost = _describe_lost(num_launches, latest)
+    if info.target != "cpu" and num_launches != latest + 1:
         lost += ", because only the GPU's memory had what was not written"
-    return msgspec.structs.replace(
-        info, cut_short=f"{info.cut_short}; {lost if num_lost else 'no launch is lost'}"
-    )
+    return msgspec.structs.replace(info, cut_short=f"{info.cut_short}; {lost}")
+
+
+def _describe_lost(num_launches: int | None, latest: int) -> str:
+    """Which launches are lost of so many, of which those up to number `latest` are saved."""
+    if num_launches is None or num_launches <= latest:
+        return "how many of its last launches are lost is not known"
+    num_lost = num_launches - 1 - latest
+    if not num_lost:
+        return "no launch is lost"
+    last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
+    return f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
 
 
 def _describe_stops(directory: Path, counts: Mapping[int, int]) -> dict[int, str]:

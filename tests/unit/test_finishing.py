@@ -49,6 +49,18 @@ def test_lost_launches_are_told_once(
     assert info.cut_short == expected
 
 
+@pytest.mark.parametrize("damage", ["empty", "removed", "zero"])
+def test_nobody_claims_to_know_what_is_lost_without_the_count(tmp_path: Path, damage: str) -> None:
+    """The machine may have gone down, too."""
+    leave(tmp_path, NEVER_CLOSED)
+    live = tmp_path / "rank-00000.live"
+    live.write_bytes(bytes(live.stat().st_size if damage == "zero" else 0))
+    if damage == "removed":
+        live.unlink()
+    (info,) = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None).ranks
+    assert "how many of its last launches are lost is not known" in info.cut_short
+
+
 def test_a_rank_that_saved_nothing_says_how_many_launches_came_after_it_stopped(
     tmp_path: Path,
 ) -> None:
