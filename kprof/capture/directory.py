@@ -222,8 +222,7 @@ def write_rank_info(directory: Path, info: RankInfo) -> None:
 def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
     """All ranks that finished both their files in an unfinished capture directory, by rank."""
     infos = []
-    for file in rank_files(directory, "json").values():
-        info = _decode(file, RankInfo)
+    for info in _readable(directory, "json", RankInfo):
         if (directory / events_file_name(info.rank)).exists():
             infos.append(info)
     return tuple(sorted(infos, key=lambda info: info.rank))
@@ -241,9 +240,15 @@ def announce_rank(directory: Path, rank: int, world_size: int) -> None:
 
 
 def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
-    """All ranks whose recorder was created, by rank."""
-    files = rank_files(directory, "started")
-    return tuple(_decode(files[rank], RankStarted) for rank in sorted(files))
+    """All ranks whose recorder was created, by rank, but those whose files are damaged."""
+    return tuple(_readable(directory, "started", RankStarted))
+
+
+def _readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
+    """The files of that kind, by rank. A damaged one must not keep the others from being read."""
+    for _, path in sorted(rank_files(directory, kind).items()):
+        with contextlib.suppress(CorruptCaptureError):
+            yield _decode(path, struct)
 
 
 def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
@@ -333,7 +338,9 @@ def finish_capture(
         shutil.rmtree(replaced, ignore_errors=True)
         for pattern in _MADE_OF:
             for file in output.glob(pattern):
-                file.unlink()
+                # What stays hinders nobody: the capture is complete.
+                with contextlib.suppress(OSError):
+                    file.unlink()
     checksums = Checksums(manifest.files)
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kprof.capture.claims import leave_message
 from kprof.capture.directory import events_file_name, writing, writing_events
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.errors import CaptureError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _INFO_KEY: Final = b"kprof_rank"
 _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
 _MIN_ROWS_PER_GROUP: Final = 1 << 16
+_MOST_NAMED: Final = 5
 
 
 class PartWriter:
@@ -71,7 +73,7 @@ class PartWriter:
                 table = pq.read_table(path)
                 path.unlink()
         except pa.ArrowException as error:
-            raise CaptureError(f"{path} was written, but cannot be read any more") from error
+            raise CaptureError(_unreadable(path)) from error
         self._numbers.remove(number)
         return table
 
@@ -84,7 +86,7 @@ class PartWriter:
         infos = [read_info(path) for path in paths]
         for path, info in zip(paths, infos, strict=True):
             if info is None:
-                raise CaptureError(f"{path} was written, but cannot be read any more")
+                raise CaptureError(_unreadable(path))
         return tuple(launch for info in infos if info for launch in info.launches)
 
     def finish(self, info: RankInfo) -> None:
@@ -134,20 +136,40 @@ def remove_parts(directory: Path, rank: int) -> None:
 
 def recover_rank(directory: Path, rank: int) -> RankInfo | None:
     """Merge the parts that a rank left, and return what they say about it; None where there are
-    none.
+    none that can be read.
 
-    A file with its final name counts as a part. Raises CaptureError when the disk refuses.
+    A message names those that are damaged. Raises CaptureError when the disk refuses.
     """
     final = directory / events_file_name(rank)
-    found = [(path, read_info(path)) for path in ranks_with_parts(directory).get(rank, [])]
-    whole = [(path, info) for path, info in found if info is not None]
-    if not whole:
-        return read_info(final) if final.exists() else None
-    infos = [info for _, info in whole]
-    launches = tuple(launch for info in infos for launch in info.launches)
-    united = msgspec.structs.replace(infos[-1], launches=launches)
-    _unite(final, [path for path, _ in whole], united)
-    return united
+    found = {path: read_info(path) for path in ranks_with_parts(directory).get(rank, [])}
+    infos = {path: info for path, info in found.items() if info is not None}
+    damaged = [path for path in found if path not in infos]
+    if infos:
+        launches = tuple(launch for info in infos.values() for launch in info.launches)
+        united = msgspec.structs.replace(infos[max(infos)], launches=launches)
+        _unite(final, list(infos), united, damaged)
+    if damaged:
+        leave_message(directory, f"rank {rank}: {_describe_damage(damaged)}")
+    return _info_of_all(final)
+
+
+def _describe_damage(damaged: list[Path]) -> str:
+    named = ", ".join(path.name for path in damaged[:_MOST_NAMED])
+    more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
+    be = "is" if len(damaged) == 1 else "are"
+    return f"{named}{more} {be} damaged, so launches or events are missing"
+
+
+def _info_of_all(final: Path) -> RankInfo | None:
+    """What the file of a rank says, with the number of events that it has: its recorder counted
+    those of other parts, too."""
+    import pyarrow.parquet as pq
+
+    info = read_info(final)
+    if info is None:
+        return None
+    counts = msgspec.structs.replace(info.counts, recorded=pq.read_metadata(final).num_rows)
+    return msgspec.structs.replace(info, counts=counts)
 
 
 def append_events(directory: Path, info: RankInfo, events: pa.Table) -> None:
@@ -156,24 +178,45 @@ def append_events(directory: Path, info: RankInfo, events: pa.Table) -> None:
     _write(final, itertools.chain(_tables([final]), [events]), lambda: info)
 
 
-def _unite(final: Path, paths: list[Path], info: RankInfo) -> None:
-    if len(paths) == 1:
+def _unite(
+    final: Path, paths: list[Path], info: RankInfo, damaged: list[Path] | None = None
+) -> None:
+    """Make one file of the parts; those that cannot be read to their ends are added to `damaged`
+    where that is given."""
+    if len(paths) == 1 and (damaged is None or _is_readable(paths[0])):
         with writing(final):
             paths[0].replace(final)
         return
-    _write(final, _tables(paths), lambda: info)
+    _write(final, _tables(paths, damaged), lambda: info)
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
-def _tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
+def _is_readable(path: Path) -> bool:
+    damaged: list[Path] = []
+    for _ in _tables([path], damaged):
+        pass
+    return not damaged
+
+
+def _tables(paths: Iterable[Path], damaged: list[Path] | None = None) -> Iterator[pa.Table]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for path in paths:
-        with pq.ParquetFile(path) as file:
-            for idx in range(file.num_row_groups):
-                yield file.read_row_group(idx)
+        try:
+            with pq.ParquetFile(path) as file:
+                for idx in range(file.num_row_groups):
+                    yield file.read_row_group(idx)
+        except (pa.ArrowException, OSError) as error:
+            if damaged is None:
+                raise CaptureError(_unreadable(path)) from error
+            damaged.append(path)
+
+
+def _unreadable(path: Path) -> str:
+    return f"{path} was written, but cannot be read any more"
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -54,6 +54,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         raise WorkloadError(why, exit_code=_exit_code(outcome))
+    if not started and capture.rank_files(directory, "started"):
+        messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
     world_size = max([begun.num_procs, *num_ranks])
     infos, hang = keep_hang(directory, infos, world_size)

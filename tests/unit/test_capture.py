@@ -75,6 +75,15 @@ def test_what_ranks_told_while_they_ran_does_not_stay(tmp_path):
     assert {path.name for path in finished.path.iterdir()} == kept | {MANIFEST_NAME}
 
 
+def test_what_cannot_be_removed_does_not_hinder_a_capture(tmp_path):
+    build = builder(num_ranks=1)
+    source = tmp_path / "run.kprof.unfinished"
+    build.write(source)
+    (source / "messages").mkdir()
+    finished = finish_capture(source, tmp_path / "run.kprof", build.manifest())
+    assert Capture.open(finished.path).manifest.world_size == 1
+
+
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_a_path_without_a_name_is_no_capture(name):
     with pytest.raises(NotACaptureError):

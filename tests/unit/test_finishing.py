@@ -88,6 +88,18 @@ def test_what_was_dropped_before_a_rank_was_cut_short_is_not_of_the_whole_run() 
     )
 
 
+@pytest.mark.parametrize("content", [b"", b'{"rank": 0, "wor'])
+def test_a_damaged_file_of_a_rank_does_not_hinder_the_others(
+    tmp_path: Path, content: bytes
+) -> None:
+    leave(tmp_path, NEVER_CLOSED)
+    for kind in ("started", "json"):
+        (tmp_path / f"rank-00000.{kind}").write_bytes(content)
+    manifest = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None)
+    assert manifest.ranks[0].cut_short == ON_A_GPU
+    assert "how many ranks the run had is not known" in manifest.messages[-1]
+
+
 @pytest.mark.parametrize(("kind", "is_disk"), [(CaptureError, True), (CorruptCaptureError, False)])
 def test_only_a_disk_that_refuses_needs_space(
     tmp_path: Path, kind: type[CaptureError], is_disk: bool

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
 
+from kprof.capture.claims import prepare_messages, read_messages
 from kprof.capture.directory import event_schema, events_file_name
-from kprof.capture.parts import PartWriter
+from kprof.capture.parts import PartWriter, part_name, recover_rank
+from kprof.errors import CaptureError
 from synthetic import TraceBuilder
 
 
@@ -26,3 +30,57 @@ def test_many_small_parts_become_few_row_groups(tmp_path: Path) -> None:
     path = tmp_path / events_file_name(0)
     assert pq.read_metadata(path).num_row_groups == 1
     assert pq.read_table(path)["start_ns"].to_pylist() == list(range(50))
+
+
+def write_parts(directory: Path, number: int) -> PartWriter:
+    """Parts of one event each; the count of the last is that of all."""
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    table, info = build.table(), build.manifest().ranks[0]
+    writer = PartWriter(directory, 0)
+    for part in range(number):
+        counts = replace(info.counts, recorded=part + 1)
+        launches = (replace(info.launches[0], launch=part),)
+        writer.save([table], lambda: replace(info, counts=counts, launches=launches))  # noqa: B023
+        writer.keep()
+    return writer
+
+
+def damage(directory: Path, part: int, how: str) -> None:
+    path = directory / part_name(0, part)
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] if how == "truncated" else data[:4] + b"\xff" * 60 + data[64:])
+
+
+@pytest.mark.parametrize("how", ["truncated", "bits"])
+def test_damaged_parts_are_named_and_the_others_are_kept(tmp_path: Path, how: str) -> None:
+    prepare_messages(tmp_path)
+    write_parts(tmp_path, 9)
+    for part in range(1, 8):
+        damage(tmp_path, part, how)
+    info = recover_rank(tmp_path, 0)
+    assert info is not None
+    assert info.counts.recorded == pq.read_metadata(tmp_path / events_file_name(0)).num_rows == 2
+    (said,) = read_messages(tmp_path)
+    assert said.startswith("rank 0: part-00000-00001.parquet, part-00000-00002.parquet, ")
+    assert said.endswith(" and 2 more are damaged, so launches or events are missing")
+    assert recover_rank(tmp_path, 0) == info
+    assert read_messages(tmp_path) == (said,)
+
+
+@pytest.mark.parametrize("how", ["truncated", "bits"])
+def test_an_only_part_that_is_damaged_is_named(tmp_path: Path, how: str) -> None:
+    prepare_messages(tmp_path)
+    write_parts(tmp_path, 1)
+    damage(tmp_path, 0, how)
+    info = recover_rank(tmp_path, 0)
+    assert info is None or info.counts.recorded == 0
+    said = "rank 0: part-00000-00000.parquet is damaged, so launches or events are missing"
+    assert read_messages(tmp_path) == (said,)
+
+
+def test_a_rank_that_ends_names_the_part_that_it_cannot_read(tmp_path: Path) -> None:
+    writer = write_parts(tmp_path, 2)
+    damage(tmp_path, 1, "bits")
+    with pytest.raises(CaptureError, match=r"00001\.parquet was written, but cannot be read"):
+        writer.finish(TraceBuilder("", 1).manifest().ranks[0])
