@@ -15,6 +15,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.directory import rank_file
+from kprof.capture.losses import count_launches
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.parts import PartWriter, part_number, ranks_with_parts, read_info
 from kprof.errors import ArenaError
@@ -25,6 +26,7 @@ from kprof.recording.decode import Decoder
 from kprof.recording.keeping import NEVER_CLOSED, SAVED
 from kprof.recording.rank_facts import info_of
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.slowest import found_slowest
 from kprof.recording.turns import Layout
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def salvage(directory: Path, rank: int) -> bool:
         return False
     waits = RankWaits.read(lines_path(directory, rank))
     num_unfinished = waits.num_launches - waits.num_finished if waits and waits.num_finished else 0
-    salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished)
+    slowest = found_slowest(directory, rank)
+    salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished, slowest)
     writer = PartWriter(directory, rank, max(kept, default=-1) + 1)
     writer.save(salvaged.tables(), salvaged.info)
     # It is in a part now; should the capture not be finished, the next attempt begins with that.
@@ -111,7 +114,8 @@ def _kept_parts(directory: Path, rank: int) -> dict[int, RankInfo]:
 class _Salvaged:
     """What is decoded of the arenas in `content`, and of the launches that are in no part.
 
-    Its last `num_unfinished` launches may have been under way; 0: nobody knows how many.
+    Its last `num_unfinished` launches may have been under way; 0: nobody knows how many. `slowest`
+    names the slowest calls where only these were to be kept.
     """
 
     def __init__(
@@ -122,9 +126,10 @@ class _Salvaged:
         lines: Sequence[ledger.Line],
         kept: dict[int, RankInfo],
         num_unfinished: int,
+        slowest: str,
     ) -> None:
         self._launches, self._lines, self._kept = launches, lines, kept
-        self._num_unfinished = num_unfinished
+        self._num_unfinished, self._slowest = num_unfinished, slowest
         self._facts = _of_kind(lines, ledger.Facts)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
@@ -191,8 +196,14 @@ class _Salvaged:
         notes = [*facts.info.notes, *(note.text for note in _of_kind(self._lines, ledger.Note))]
         if facts.is_ring:
             notes.append("the end of the run: what its ring held when it ended")
+        rows = self._rows()
+        if self._slowest:
+            notes.append(self._slowest)
+            if rows:
+                launches = count_launches(len(rows))
+                notes.append(f"also kept: what was in memory when it ended, {launches}")
         cut_short = f"{NEVER_CLOSED}, so {self._which()} may lack events; no launch is lost"
-        return info_of(facts.info, self._decoder, self._rows(), notes, cut_short)
+        return info_of(facts.info, self._decoder, rows, notes, cut_short)
 
     def _which(self) -> str:
         """Which launches may have been under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -118,6 +119,25 @@ def test_a_ring_has_the_latest_launches(
     assert 10 < num_kept < num_steps
     assert trace.num_events() == emitted(KERNELS, sizes(num_steps)[-num_kept:])
     assert any("what its ring held" in note for note in trace.ranks[0].notes)
+
+
+def test_of_the_slowest_calls_what_was_in_memory_is_kept_and_named_too(
+    tmp_path: Path, record_until_killed: RecordUntilKilled
+) -> None:
+    """Nobody can tell a call that was to be kept from one that was not decided yet."""
+    record_until_killed("calls", retention="slowest")
+    (info,) = Trace.open(tmp_path / "killed.kprof").ranks
+    only, slowest, also = info.notes
+    assert only == "only the 2 slowest calls of this run are kept"
+    assert re.fullmatch(
+        r"the 2 slowest of the first \d+ calls: \d+ \(.* ms\), \d+ \(.* ms\)", slowest
+    )
+    num_in_memory = int(
+        also.removeprefix("also kept: what was in memory when it ended, ").split()[0]
+    )
+    assert 0 < num_in_memory <= len(info.launches) < 100 * len(KERNELS)
+    named = {int(call) for call in re.findall(r" (\d+) \(", slowest)}
+    assert named <= {launch.ordinal for launch in info.launches}
 
 
 def test_parts_of_several_region_tables_and_a_save_are_one_capture(

@@ -29,10 +29,15 @@ from kprof.recording.arena import Arena
 from kprof.recording.drainer import Drainer
 from kprof.recording.launch_log import LaunchLog
 from kprof.recording.recorder import Recorder
-from kprof.recording.retention import EVERYTHING_THAT_FITS
+from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.turns import Turns
 
-RETENTIONS: Final = {"flush": EVERYTHING_THAT_FITS, "drain": DRAIN, "ring": RING}
+RETENTIONS: Final = {
+    "flush": EVERYTHING_THAT_FITS,
+    "drain": DRAIN,
+    "ring": RING,
+    "slowest": Retention(keep_slowest=2),
+}
 # The nth call of a method ends the process, before it does its work, half way, or after.
 MOMENTS: Final[dict[str, tuple[type, str, str, int] | None]] = {
     "between two launches": None,
@@ -106,6 +111,13 @@ def launch_with_tables(library: ctypes.CDLL, recorder: Recorder) -> None:
         recorder.save()
 
 
+def launch_in_a_call(library: ctypes.CDLL, recorder: Recorder) -> None:
+    """Calls that have ended, and the first launch of the next one."""
+    for _ in steps(library, recorder, 100, is_graph=False):
+        look(recorder)
+    _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=1)
+
+
 def launch_without_room(library: ctypes.CDLL, recorder: Recorder) -> None:
     """A launch in a part and one that is not."""
     _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=1)
@@ -135,6 +147,8 @@ def run(library: ctypes.CDLL, case: dict[str, Any], count: Callable[[], None]) -
         take_steps(library, recorder, case, count)
     elif case["workload"] == "tables":
         launch_with_tables(library, recorder)
+    elif case["workload"] == "calls":
+        launch_in_a_call(library, recorder)
     elif case["workload"] == "without room":
         launch_without_room(library, recorder)
     kill()
