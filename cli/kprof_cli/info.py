@@ -60,8 +60,9 @@ def _head(capture: Capture) -> dict[str, str]:
         "capture": f"{capture.path} ({format_bytes(capture.size_bytes)}, format "
         f"{manifest.format_version})",
         "command": shlex.join(manifest.command),
-        "recorded": f"{manifest.created_utc} by kprof {manifest.kprof_version}, "
-        f"{manifest.duration_s:.1f} s",
+        "recorded": f"{manifest.created_utc} by kprof {manifest.kprof_version}"
+        # Nobody saw the end of a recovered run; an import says nothing of it.
+        + (f", {manifest.duration_s:.1f} s" if manifest.duration_s else ""),
         "exit": "unknown" if manifest.exit_code is None else str(manifest.exit_code),
         "ranks": f"{len(manifest.ranks)} recorded of {manifest.world_size}",
         "clock": _describe_clock(manifest),

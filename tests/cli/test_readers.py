@@ -26,6 +26,15 @@ def test_info_shows_ranks_clock_and_kernels(kprof, small):
         assert part in result.out
 
 
+@pytest.mark.parametrize(("duration_s", "said"), [(0.0, "kprof synthetic\n"), (8.04, ", 8.0 s\n")])
+def test_info_has_no_duration_where_nobody_knows_it(kprof, tmp_path, duration_s, said):
+    build = TraceBuilder("", 1)
+    manifest = replace(build.manifest(), duration_s=duration_s)
+    run = write_events(manifest, build.table(), tmp_path / "run.kprof").path
+    line = next(line for line in kprof("info", run).out.splitlines(True) if "recorded" in line)
+    assert line.endswith(said)
+
+
 def test_info_as_json_is_the_manifest(kprof, small):
     info = json.loads(kprof("info", small, "--json").out)
     assert info["path"] == str(small)
