@@ -57,7 +57,7 @@ from kprof.recording.process import (
     WANTED_VARIABLE,
 )
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
-from kprof.recording.recover import locked, now_utc, refuse_open_ranks
+from kprof.recording.recover import in_brackets, locked, now_utc, refuse_open_ranks
 from kprof.recording.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 from kprof.recording.stopping import Say, processes_of
@@ -225,8 +225,8 @@ def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
     ranks = ranks_in_use(directory)
     if ranks:
         raise WorkloadError(
-            f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still run; "
-            "when they have ended, "
+            f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still "
+            f"{'runs; when it has' if len(ranks) == 1 else 'run; when they have'} ended, "
             f"kprof recover {directory} makes a capture",
             exit_code=outcome.exit_code or 1,
         )
@@ -270,10 +270,12 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
             _prepare(directory, begun)
             yield directory, begun
         except WorkloadError as error:
-            late = processes_of(directory)
-            if not late and not ranks_in_use(directory):
+            late, ranks = processes_of(directory), ranks_in_use(directory)
+            if not late and not ranks:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise
+            # Ranks of a session were not started for it: their environment does not tell.
+            late = late or sorted(capture.pids_here(directory, ranks).values())
             raise WorkloadError(_kept_for(late, directory, error), error.exit_code) from error
 
 
@@ -291,9 +293,8 @@ def _kept_for(processes: Sequence[int], directory: Path, error: WorkloadError) -
     """Keep a directory that processes may still write to."""
     if "kprof recover" in str(error):
         return str(error)
-    named = ", ".join(map(str, processes))
     return (
-        f"{error}; but it left processes that may still record ({named}): when they have ended, "
+        f"{error}; but something may still record{in_brackets(processes)}: when that has ended, "
         f"kprof recover {directory} makes a capture of what they record"
     )
 

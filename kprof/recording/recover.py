@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -86,12 +86,21 @@ def refuse_open_ranks(directory: Path) -> None:
     """Raises OutputExistsError when a living rank may still write into the directory."""
     ranks = ranks_in_use(directory)
     if ranks:
-        pids = {entry.rank: entry.pid for entry in capture.read_ranks_started(directory)}
-        named = ", ".join(str(pids[rank]) for rank in ranks if rank in pids)
-        raise OutputExistsError(
-            f"{name_ranks(ranks)} (process {named}) still write into {directory}; "
-            "wait for their end or stop them, then try again"
+        started = capture.read_ranks_started(directory)
+        pids = [entry.pid for entry in started if entry.rank in ranks]
+        write, their, them = (
+            ("writes", "its", "it") if len(ranks) == 1 else ("write", "their", "them")
         )
+        raise OutputExistsError(
+            f"{name_ranks(ranks)}{in_brackets(pids)} still {write} into {directory}; "
+            f"wait for {their} end or stop {them}, then try again"
+        )
+
+
+def in_brackets(pids: Sequence[int]) -> str:
+    """` (processes 17, 18)`; empty where none is known."""
+    named = ", ".join(map(str, pids))
+    return f" (process{'es' if len(pids) > 1 else ''} {named})" if pids else ""
 
 
 def _unfinished(path: Path) -> Path:

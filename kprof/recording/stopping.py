@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.claims import launch_counts, ranks_in_use
-from kprof.capture.directory import pids_here
+from kprof.capture.directory import pids_here, rank_files
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.parts import state_of_parts
 from kprof.capture.processes import signal_all, wait_until
@@ -79,11 +79,16 @@ class RecordingRanks:
         # The second signal makes a rank save at once (see saver.py).
         signal_all(pids_here(directory, ranks).values(), signal.SIGINT)
         wait_until(are_all_saved, _SAVE_TIMEOUT_S)
-        if ranks:
-            self._say(
-                f"{name_ranks(sorted(ranks))} did not save within {_SAVE_TIMEOUT_S:g} s: "
-                "what is not written yet is lost"
-            )
+        outliving = rank_files(directory, "ledger").keys()
+        for unsaved, what in (
+            (ranks - outliving, "is lost"),
+            (ranks & outliving, "is read from memory after the kill"),
+        ):
+            if unsaved:
+                self._say(
+                    f"{name_ranks(sorted(unsaved))} did not save within {_SAVE_TIMEOUT_S:g} s: "
+                    f"what is not written yet {what}"
+                )
 
     def signal(self, number: int) -> None:
         """Send a signal to all of them."""

@@ -285,7 +285,10 @@ def test_a_recording_whose_kprof_was_killed_can_be_recovered(started, kprof):
 
     assert "kprof recover" in kprof("info", recording.run).error_line
     assert "kprof recover" in kprof("stats", recording.unfinished).error_line
-    assert "still write into" in kprof("recover", recording.unfinished).error_line
+    both = kprof("recover", recording.unfinished).error_line
+    assert "ranks 0, 1 (processes " in both
+    assert all(str(rank) in both for rank in ranks)
+    assert "still write into" in both
     again = kprof("record", "-f", "-o", recording.run, "--", "true")
     assert "still write into" in again.error_line
 

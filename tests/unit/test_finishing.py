@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from kprof.capture.claims import TOLD, UNRECORDED, Begun, Claim, leave_message, prepare_messages
+from kprof.capture.directory import announce_rank, rank_file
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.capture.parts import PartWriter
-from kprof.errors import CaptureError, CorruptCaptureError
+from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.recording.finishing import keeping, make_manifest
 from kprof.recording.keeping import NEVER_CLOSED
+from kprof.recording.recover import refuse_open_ranks
+from kprof.recording.stopping import RecordingRanks
 from synthetic import TraceBuilder
 
 LOST = f"{NEVER_CLOSED}; the last of its 2 launches is lost"
@@ -98,6 +102,37 @@ def test_a_damaged_file_of_a_rank_does_not_hinder_the_others(
     manifest = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None)
     assert manifest.ranks[0].cut_short == ON_A_GPU
     assert "how many ranks the run had is not known" in manifest.messages[-1]
+
+
+def test_what_outlives_a_rank_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kprof.recording.stopping._SAVE_TIMEOUT_S", 0.0)
+    claims = [Claim(tmp_path, rank) for rank in range(2)]
+    rank_file(tmp_path, 1, "ledger").touch()
+    said: list[str] = []
+    RecordingRanks(tmp_path, said.append).save()
+    for claim in claims:
+        claim.release()
+    _, lost, kept = said
+    assert lost == "rank 0 did not save within 0 s: what is not written yet is lost"
+    assert kept.startswith("rank 1 did not save")
+    assert "lost" not in kept
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_rank_that_still_writes_is_named_with_its_process(
+    tmp_path: Path, has_started: bool
+) -> None:
+    claim = Claim(tmp_path, 0)
+    if has_started:
+        announce_rank(tmp_path, 0, 1)
+    who = f"rank 0 (process {os.getpid()})" if has_started else "rank 0"
+    with pytest.raises(OutputExistsError) as raised:
+        refuse_open_ranks(tmp_path)
+    claim.release()
+    said = f"{who} still writes into {tmp_path}; wait for its end or stop it, then try again"
+    assert str(raised.value) == said
 
 
 @pytest.mark.parametrize(("kind", "is_disk"), [(CaptureError, True), (CorruptCaptureError, False)])

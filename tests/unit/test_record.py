@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from kprof.capture import directory as capture
+from kprof.capture.claims import Claim
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import EventCounts, RegionLosses
@@ -163,6 +164,19 @@ def test_what_appears_at_the_output_during_the_run_is_not_deleted(tmp_path, forc
         recover(output, force=True)
     assert recover(output, tmp_path / "other.kprof").manifest.world_size == 1
     assert leftovers(tmp_path) == ["other.kprof", "run.kprof"]
+
+
+def test_a_rank_that_outlives_a_session_is_named_by_its_process(tmp_path):
+    claims = []
+
+    def record_nothing() -> None:
+        with session(tmp_path / "run.kprof") as directory:
+            capture.announce_rank(directory, 0, 1)
+            claims.append(Claim(directory, 0))
+
+    with pytest.raises(WorkloadError, match=rf"may still record \(process {os.getpid()}\): when"):
+        record_nothing()
+    claims[0].release()
 
 
 def test_a_capture_that_appears_during_the_run_needs_force(tmp_path):
