@@ -41,6 +41,16 @@ def fp8_dtype_of(device: torch.device) -> torch.dtype:
     return fp8_dtype(build_options(name))
 
 
+def fp32_of(name: str, number: float) -> float:
+    """The number as kernels get it. Raise TypeError for what is no number."""
+    try:
+        return ctypes.c_float(number).value
+    except OverflowError:
+        return math.inf
+    except TypeError:
+        raise TypeError(f"{name} is {number!r}; give a number") from None
+
+
 def check_scale(scale: float) -> None:
     """Raise TypeError or ValueError for a scale that makes all values zero or NaN.
 
@@ -48,10 +58,7 @@ def check_scale(scale: float) -> None:
     """
     if is_symbolic(scale):
         return
-    try:
-        as_fp32 = ctypes.c_float(scale).value
-    except TypeError:
-        raise TypeError(f"the fp8 scale is {scale!r}; give a number") from None
+    as_fp32 = fp32_of("the fp8 scale", scale)
     if not math.isfinite(as_fp32) or as_fp32 == 0:
         raise ValueError(
             f"the fp8 scale is {scale}; give a number that fp32 holds, finite and other than 0"

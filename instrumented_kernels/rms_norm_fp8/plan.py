@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from instrumented_kernels.fp8 import check_scale
+from instrumented_kernels.fp8 import check_scale, fp32_of
 from instrumented_kernels.fp8_plan import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
@@ -139,8 +139,20 @@ def check(
     check_tensor("residual", residual, x.dtype, tuple(x.shape), device)
     check_tensor("weight", weight, x.dtype, (x.shape[1],), device)
     check_scale(scale)
-    if not is_symbolic(epsilon) and not 0 <= epsilon < math.inf:
+    if not is_symbolic(epsilon):
+        check_epsilon(epsilon)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise TypeError or ValueError for an epsilon that makes values zero or NaN.
+
+    Kernels take it as fp32.
+    """
+    as_fp32 = fp32_of("epsilon", epsilon)
+    if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon}; give 0 or more, and no infinity")
+    if math.isinf(as_fp32) or (as_fp32 == 0) != (epsilon == 0):
+        raise ValueError(f"epsilon is {epsilon}; give a number that fp32 holds, or 0")
 
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:

@@ -152,6 +152,7 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
         (ValueError, "the fp8 scale is nan", (x, residual, weight, float("nan"))),
         (ValueError, "the fp8 scale is 1e[+]39", (x, residual, weight, 1e39)),
         (ValueError, "the fp8 scale is 1e-60", (x, residual, weight, 1e-60)),
+        (ValueError, "the fp8 scale is 2000000", (x, residual, weight, 2 * 10**600)),
         (TypeError, "the fp8 scale is 'large'; give a number", (x, residual, weight, "large")),
         (TypeError, "weight must be a tensor, got float", (x, residual, 1.0, 1.0)),
         (TypeError, "x must be fp16 or bf16", (x.float(), residual, weight, 1.0)),
@@ -166,6 +167,11 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     for epsilon in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=f"epsilon is {epsilon}; give 0 or more"):
             plan(x, residual, weight, 1.0, epsilon=epsilon)
+    for epsilon in (1e300, 1e-50, 4e38):
+        with pytest.raises(ValueError, match=r"epsilon is .*; give a number that fp32 holds, or 0"):
+            plan(x, residual, weight, 1.0, epsilon=epsilon)
+    with pytest.raises(TypeError, match="epsilon is 'small'; give a number"):
+        plan(x, residual, weight, 1.0, epsilon="small")  # type: ignore[arg-type]
     assert plan._num_calls == 0
 
 
