@@ -5,7 +5,9 @@ them.
     sorted_ids, block_experts, num_padded = ops.moe_align_sort(topk_ids, 256, 64)
 
 Under `kprof record` the calls are recorded. None has a gradient: a backward pass that reaches one
-raises NotImplementedError. Importing this module imports torch.
+raises NotImplementedError. A compiled function may compute `num_experts` and `block_size`, as with
+`.item()`; torch refuses a `scale` or `epsilon` that it computes, as for any operator that takes a
+float. Importing this module imports torch.
 """
 
 from __future__ import annotations

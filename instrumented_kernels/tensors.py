@@ -47,6 +47,16 @@ def is_symbolic(number: object) -> bool:
     return type(number).__name__ in ("SymInt", "SymFloat")
 
 
+def lesser(number: int, other: int) -> int:
+    """The smaller one, also of numbers that have no value yet while torch compiles."""
+    if type(number) is int and type(other) is int:
+        return min(number, other)
+    import torch
+
+    smaller: int = torch.sym_min(number, other)  # type: ignore[no-untyped-call]
+    return smaller
+
+
 def check_whole(name: str, number: object) -> None:
     """Raise TypeError for a number that is not whole."""
     is_whole = isinstance(number, Integral) or is_symbolic(number)

@@ -21,6 +21,7 @@ from instrumented_kernels.tensors import (
     check_tensor,
     check_variant,
     check_whole,
+    lesser,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Problem(NamedTuple):
     @property
     def capacity(self) -> int:
         """The largest possible padded total, in ids."""
-        num_named = min(self.num_ids, self.num_experts)
+        num_named = lesser(self.num_ids, self.num_experts)
         num_blocks = num_named + (self.num_ids - num_named) // self.block_size
         return num_blocks * self.block_size
 

@@ -149,3 +149,17 @@ def test_numbers_that_torch_compiles_for_any_value_are_checked() -> None:
         )
     with pytest.raises(TorchRuntimeError, match=r"the block size is -?[0-9a-z]+; give 1 or more"):
         compiled(IDS, 8, -2)
+
+
+def test_a_compiled_function_may_compute_the_experts_and_the_block_size() -> None:
+    def sort(ids: torch.Tensor, experts: torch.Tensor, size: torch.Tensor) -> list[torch.Tensor]:
+        return list(ops.moe_align_sort(ids, experts.item(), size.item()))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(sort, backend="aot_eager", fullgraph=True)
+    for experts, size in [(8, 4), (16, 3)]:
+        got = compiled(IDS, torch.tensor(experts), torch.tensor(size))
+        for each, wanted in zip(got, ops.moe_align_sort(IDS, experts, size), strict=True):
+            assert torch.equal(each, wanted)
+    with pytest.raises((ValueError, TorchRuntimeError), match="experts: give 1 to 1024"):
+        compiled(IDS, torch.tensor(0), torch.tensor(4))
