@@ -24,6 +24,7 @@ from instrumented_kernels.moe_align_sort import plan as moe
 from instrumented_kernels.rms_norm_fp8 import plan as rms
 from instrumented_kernels.skinny_gemm import plan as gemm
 from instrumented_kernels.swiglu_fp8 import plan as swiglu
+from instrumented_kernels.tensors import check_are_tensors
 from kprof.recording.process import process_records, recorder
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def moe_align_sort(
 
     See moe_align_sort.Plan and Sorted.
     """
+    check_are_tensors(topk_ids=topk_ids)
     plan = plan_for(moe.Plan, topk_ids)
     return plan(topk_ids, num_experts, block_size, recorder=_recorder(topk_ids))
 
@@ -59,6 +61,7 @@ def _(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+    check_are_tensors(topk_ids=topk_ids)
     kind = moe.Problem(topk_ids.numel(), num_experts, block_size, moe.VARIANTS[-1], None)
     # What another operator computes has no value yet: the call checks it.
     if not free_unbacked_symbols((num_experts, block_size)):
@@ -75,6 +78,7 @@ def rms_norm_fp8(
     epsilon: float = rms.DEFAULT_EPSILON,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(y, x + residual): residual, RMS norm and fp8 in one pass; see rms_norm_fp8.Plan."""
+    check_are_tensors(x=x)
     plan = plan_for(rms.Plan, x)
     return plan(x, residual, weight, scale, epsilon=epsilon, recorder=_recorder(x))
 
@@ -82,12 +86,14 @@ def rms_norm_fp8(
 @torch.library.custom_op("kprof::swiglu_fp8", mutates_args=())
 def swiglu_fp8(x: torch.Tensor, scale: float) -> torch.Tensor:
     """fp8(scale * silu(gate) * up) of rows that are gate | up; see swiglu_fp8.Plan."""
+    check_are_tensors(x=x)
     return plan_for(swiglu.Plan, x)(x, scale, recorder=_recorder(x))
 
 
 @torch.library.custom_op("kprof::skinny_gemm", mutates_args=())
 def skinny_gemm(tokens: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """scale * tokens x weights^T as fp16; see skinny_gemm.Plan."""
+    check_are_tensors(tokens=tokens)
     return plan_for(gemm.Plan, tokens)(tokens, weights, scale, recorder=_recorder(tokens))
 
 
@@ -110,16 +116,19 @@ def _rms_norm_outputs(
     scale: float,
     epsilon: float = rms.DEFAULT_EPSILON,
 ) -> rms.Normalised:
+    check_are_tensors(x=x, residual=residual, weight=weight)
     rms.check(x, residual, weight, scale, epsilon, str(x.device))
     return rms.allocate(x, fp8_dtype_of(x.device))
 
 
 def _swiglu_output(x: torch.Tensor, scale: float) -> torch.Tensor:
+    check_are_tensors(x=x)
     swiglu.check(x, scale, str(x.device))
     return swiglu.allocate(x, fp8_dtype_of(x.device))
 
 
 def _gemm_output(tokens: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    check_are_tensors(tokens=tokens, weights=weights)
     gemm.check(tokens, weights, scale, fp8_dtype_of(tokens.device), str(tokens.device))
     return gemm.allocate(tokens, weights)
 

@@ -111,7 +111,13 @@ def test_a_compiled_function_has_no_break() -> None:
             r"residual must have shape \[3, 16\], got \[2, 16\]",
         ),
         ("rms_norm_fp8", (X, X, X[0], 2.0, -1.0), "epsilon is -1.0; give 0 or more"),
+        ("rms_norm_fp8", (X, X, X[0], 2.0, 1e300), "epsilon is 1e[+]300; give a number that fp32"),
+        ("rms_norm_fp8", (None, X, X[0], 2.0), "x must be a tensor, got NoneType"),
+        ("rms_norm_fp8", (X, None, X[0], 2.0), "residual must be a tensor, got NoneType"),
+        ("moe_align_sort", (None, 16, 4), "topk_ids must be a tensor, got NoneType"),
         ("skinny_gemm", (X, X), "tokens must be torch.float8_e4m3fn, got torch.float16"),
+        ("skinny_gemm", (None, X), "tokens must be a tensor, got NoneType"),
+        ("swiglu_fp8", (None, 2.0), "x must be a tensor, got NoneType"),
         ("swiglu_fp8", (X, 0.0), "the fp8 scale is 0.0; give a number"),
     ],
 )
