@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instrumented_kernels import options
-from instrumented_kernels.moe_align_sort.plan import Plan, Problem, Sorted, allocate, check
+from instrumented_kernels.moe_align_sort.plan import (
+    Plan,
+    Problem,
+    Sorted,
+    allocate,
+    check,
+    check_num_experts,
+)
 from instrumented_kernels.moe_align_sort.reference import reference
 from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
@@ -86,6 +93,7 @@ def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> tor
 
     if n < 0 or top_k < 0:
         raise ValueError(f"{n} tokens with {top_k} experts each: give 0 or more of both")
+    check_num_experts(num_experts)
     if not 0 <= hot <= 1:
         raise ValueError(f"--hot takes a share from 0 to 1, got {hot}")
     generator = torch.Generator().manual_seed(seed)

@@ -182,8 +182,7 @@ def check(topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
     check_tensor("topk_ids", topk_ids, torch.int32, tuple(topk_ids.shape), device)
     if topk_ids.dim() != 2:
         raise ValueError(f"topk_ids must have shape [n, K], got {list(topk_ids.shape)}")
-    if not 1 <= kind.num_experts <= MAX_EXPERTS:
-        raise ValueError(f"{kind.num_experts} experts: give 1 to {MAX_EXPERTS}")
+    check_num_experts(kind.num_experts)
     if topk_ids.shape[1] > kind.num_experts:
         raise ValueError(
             f"topk_ids names {topk_ids.shape[1]} experts per token, but there are only "
@@ -201,6 +200,12 @@ def check(topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
         raise ValueError(f"a grid of {kind.num_blocks} blocks; give 1 to {_MAX_BLOCKS}")
     if kind.variant == "single_block" and kind.num_blocks not in (None, 1):
         raise ValueError(f"single_block runs in 1 block, got a grid of {kind.num_blocks}")
+
+
+def check_num_experts(num_experts: int) -> None:
+    """Raise ValueError for a number of experts that the kernels do not have."""
+    if not 1 <= num_experts <= MAX_EXPERTS:
+        raise ValueError(f"{num_experts} experts: give 1 to {MAX_EXPERTS}")
 
 
 def allocate(topk_ids: torch.Tensor, kind: Problem) -> Sorted:

@@ -34,21 +34,25 @@ def main(
     producers: Annotated[
         int | None, typer.Option(help="warps that load weights, of specialised and tuned")
     ] = None,
-    consumers: Annotated[int, typer.Option(help="warps that multiply, with --producers")] = 1,
-    slots: Annotated[int, typer.Option(help="of the queue, with --producers")] = 2,
+    consumers: Annotated[
+        int | None, typer.Option(help="warps that multiply, of specialised and tuned")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="of the queue of specialised and tuned")] = None,
     token_producers: Annotated[
-        int, typer.Option(help="warps that load tokens, with --producers")
-    ] = 1,
+        int | None, typer.Option(help="warps that load tokens, of specialised and tuned")
+    ] = None,
     repeats: options.Repeats = 3,
     graph: options.Graph = False,
     target: options.LocalTarget = "auto",
 ) -> None:
     """Run, compare with float64, print the time. Exit non-zero if a value is too far off."""
-    roles = None if producers is None else Roles(producers, consumers, slots, token_producers)
+    numbers = zip(Roles._fields, (producers, consumers, slots, token_producers), strict=True)
+    given = {name: number for name, number in numbers if number is not None}
 
     def make_work(device: str, _: Group) -> Work:
         plan = Plan(device)
         chosen = variant or plan.default_variant(tokens, rows)
+        roles = plan.default_roles(chosen, tokens)._replace(**given) if given else None
         label = f"{chosen}, {tokens} x {rows} x {depth}"
         return Work(
             plan, lambda seed: _case(plan, chosen, (tokens, rows, depth), roles, seed), label

@@ -80,6 +80,10 @@ class Roles(NamedTuple):
         return self.num_producers + self.num_token_producers + self.num_consumers
 
 
+def _max_tokens(num_tokens: int) -> int:
+    return next(tokens for tokens in SLOTS if num_tokens <= tokens)
+
+
 class Kind(NamedTuple):
     """The kind of a call."""
 
@@ -93,7 +97,7 @@ class Kind(NamedTuple):
     @property
     def max_tokens(self) -> int:
         """The most tokens of the kernel for this call."""
-        return next(tokens for tokens in SLOTS if self.num_tokens <= tokens)
+        return _max_tokens(self.num_tokens)
 
     @property
     def num_tiles(self) -> int:
@@ -148,6 +152,14 @@ class Plan(Fp8Plan):
         has_groups = has_ring and all(arch in _GROUPS_ARCHS for arch in self.options.archs)
         return fastest_variant(num_tokens, num_rows, processors, has_groups=has_groups)
 
+    def default_roles(self, variant: str, num_tokens: int) -> Roles:
+        """The roles of calls that name none. Raises ValueError for too many tokens."""
+        check_num_tokens(num_tokens)
+        num_slots = SLOTS[_max_tokens(num_tokens)]
+        if variant == "tuned" and not self.is_on_cpu:
+            return Roles(4, 2, num_slots, 2)
+        return Roles(2, 1, min(2, num_slots))
+
     def _fits_ring(self, kind: Kind) -> bool:
         num_blocks, _ = self._ring_geometry(kind)
         return self._library.fits_shared_memory(self._variant_idx(kind, num_blocks))
@@ -155,7 +167,11 @@ class Plan(Fp8Plan):
     def _prepare_kind(self, kind: Kind) -> PreparedCall:
         if kind.variant == _DEFAULT:
             kind = kind._replace(variant=self.default_variant(kind.num_tokens, kind.num_rows))
-        roles = self._roles(kind) if kind.roles is None else Roles(*kind.roles)
+        roles = (
+            self.default_roles(kind.variant, kind.num_tokens)
+            if kind.roles is None
+            else Roles(*kind.roles)
+        )
         check_roles(roles, kind, self._library.warp_width)
         if not kind.is_whole and kind.variant not in _ANY_ADDRESS:
             kind = kind._replace(variant="split_k")
@@ -215,12 +231,6 @@ class Plan(Fp8Plan):
         num_blocks = _groups_blocks(kind, self._num_processors)
         has_many_rows = _group_rows(kind, num_blocks) > FEW_GROUP_ROWS
         return num_blocks, GROUPS[self._library.warp_width][has_many_rows] * _GROUP_WARPS
-
-    def _roles(self, kind: Kind) -> Roles:
-        num_slots = SLOTS[kind.max_tokens]
-        if kind.variant == "tuned" and not self.is_on_cpu:
-            return Roles(4, 2, num_slots, 2)
-        return Roles(2, 1, min(2, num_slots))
 
     def _check_arch(self) -> None:
         archs = self.options.archs if self.options.target is not Target.CPU else ()
