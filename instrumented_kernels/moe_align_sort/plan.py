@@ -190,10 +190,12 @@ def check(topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
         )
     if kind.block_size < 1:
         raise ValueError(f"the block size is {kind.block_size}; give 1 or more")
-    if kind.num_ids > MAX_IDS or kind.capacity > 2**31 - 1:
+    if kind.num_ids > MAX_IDS:
+        raise ValueError(f"{kind.num_ids} ids: give up to {MAX_IDS}; split the tokens")
+    if kind.capacity > 2**31 - 1:
         raise ValueError(
             f"{kind.num_ids} ids in blocks of {kind.block_size} do not fit 32-bit positions; "
-            "split the tokens"
+            "give a smaller block size"
         )
     check_variant(kind.variant, VARIANTS)
     if kind.num_blocks is not None and not 1 <= kind.num_blocks <= _MAX_BLOCKS:

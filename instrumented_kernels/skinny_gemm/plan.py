@@ -298,7 +298,7 @@ def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
     names = ("producers", "consumers", "slots", "token producers")
     for name, number in zip(names, roles, strict=True):
         check_whole(f"the number of {name}", number)
-    most = 512 // warp_width - roles.num_token_producers
+    most_warps = 512 // warp_width
     num_slots = SLOTS[kind.max_tokens]
     if roles.num_producers < 1 or not 1 <= roles.num_consumers <= 4:
         raise ValueError(
@@ -307,11 +307,11 @@ def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
         )
     if roles.num_token_producers < 1:
         raise ValueError(f"{roles.num_token_producers} token producers: give 1 or more")
-    if roles.num_warps > 512 // warp_width:
+    if roles.num_warps > most_warps:
         raise ValueError(
-            f"{roles.num_producers} producers and {roles.num_consumers} consumers do not fit a "
-            "block of 512 threads; "
-            f"give {most} in all"
+            f"{roles.num_producers} producers, {roles.num_token_producers} token producers and "
+            f"{roles.num_consumers} consumers do not fit a block of 512 threads; "
+            f"give {most_warps} in all"
         )
     if not 1 <= roles.num_slots <= num_slots:
         raise ValueError(

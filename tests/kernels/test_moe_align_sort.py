@@ -167,9 +167,15 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
         (TypeError, "the block size is 2.5; give a whole number", (ids, 8, 2.5)),
         (TypeError, "the block size is True; give a whole number", (ids, 8, True)),
         (TypeError, "the number of experts is 8.0; give a whole number", (ids, 8.0, 4)),
-        (ValueError, "do not fit 32-bit positions; split the tokens", (ids, 8, 2**40)),
+        (
+            ValueError,
+            "8 ids in blocks of 1099511627776 do not fit .*; give a smaller",
+            (ids, 8, 2**40),
+        ),
     ]
     assert_refused(plan, cases)
+    with pytest.raises(ValueError, match="1073741824 ids: give up to 1073741823; split the tokens"):
+        plans.check(ids, Problem(1 << 30, 8, 4, "chained", None), "cpu")
     with pytest.raises(ValueError, match="variant 'fast' is not known"):
         plan(ids, 8, 4, variant="fast")
     for num_blocks in (0, 10**10):

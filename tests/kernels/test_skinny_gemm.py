@@ -137,9 +137,15 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     assert_refused(plan, cases)
     for roles, sentence in [
         (Roles(0, 1, 2), "0 producers and 1 consumers: give 1 or more"),
-        (Roles(14, 2, 2), "do not fit a block of 512 threads; give 15 in all"),
+        (
+            Roles(14, 2, 2),
+            "14 producers, 1 token producers and 2 consumers do not fit .*; give 16 in all",
+        ),
         (Roles(2, 1, 2, 0), "0 token producers: give 1 or more"),
-        (Roles(12, 2, 2, 3), "do not fit a block of 512 threads; give 13 in all"),
+        (
+            Roles(1, 1, 2, 20),
+            "1 producers, 20 token producers and 1 consumers do not fit .*; give 16 in all",
+        ),
         (Roles(2, 1, 0), "a queue of 0 slots: shared memory holds 1 to 6 for 8 tokens"),
         (Roles(2, 1, 9), "a queue of 9 slots: shared memory holds 1 to 6 for 8 tokens"),
     ]:
