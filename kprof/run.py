@@ -131,8 +131,8 @@ class Run(Trace):
 
         `ordinal` counts the launches of this kernel on this rank.
         """
-        where = " AND ".join(["rank >= 0", *number_terms(replace(self.selection, blocks=None))])
-        return self.frame(f"SELECT * FROM launches WHERE {where} ORDER BY rank, launch")
+        terms = " AND ".join(["true", *number_terms(replace(self.selection, blocks=None))])
+        return self.frame(f"SELECT * FROM launches WHERE {terms} ORDER BY rank, launch")
 
     def flows(self) -> pd.DataFrame:
         """Every wait that a send released, with the send.
@@ -187,11 +187,8 @@ class Run(Trace):
         clock = "on one clock" if self.is_on_one_clock else "each rank on a clock of its own"
         return [
             ("ranks", f"{ranks} on {printable(', '.join(devices))}"),
-            ("launches", f"{counted(len(launches), 'launch', 'launches')} of {_few(kernels)}"),
-            (
-                "events",
-                f"{counted(self.num_events(), 'event', 'events')} in {_few(regions)}",
-            ),
+            ("launches", counted(len(launches), "launch", "launches") + _few(" of ", kernels)),
+            ("events", counted(self.num_events(), "event", "events") + _few(" in ", regions)),
             ("time", f"{duration(last_ns - first_ns)}, {clock}"),
         ]
 
@@ -224,8 +221,11 @@ _SHOWN: Final = (
 )
 
 
-def _few(names: list[str]) -> str:
-    shown = printable(", ".join(str(name) for name in names[:_MAX_NAMES]))
+def _few(preposition: str, names: list[str]) -> str:
+    """The first names behind a preposition; nothing where there are none."""
+    if not names:
+        return ""
+    shown = preposition + printable(", ".join(str(name) for name in names[:_MAX_NAMES]))
     return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES} more"
 
 

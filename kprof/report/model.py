@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
@@ -26,6 +26,7 @@ from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
 from kprof.errors import ClockError, SelectionError
 from kprof.report.in_trace import window_ns
+from kprof.trace.views import can_use_summaries, number_terms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,7 +195,7 @@ def build_from(
     report = Report(
         manifest=structs.replace(trace.manifest, ranks=trace.ranks),
         num_events=trace.num_events(),
-        num_launches=len(analysis.launch_starts(summary)[["kernel", "ordinal"]].drop_duplicates()),
+        num_launches=_num_launches(summary),
         run_time_ns=run_time_ns(summary),
         window_ns=_window_ns(summary),
         found=found,
@@ -242,6 +243,18 @@ def _close_ups(summary: Summary, found: Findings) -> dict[str, pd.DataFrame]:
         for finding in shown
         if finding.where_ns is not None and finding.tracks
     }
+
+
+def _num_launches(summary: Summary) -> int:
+    """The launches of all ranks, with those that left no event; of part of the regions or times,
+    those with events there."""
+    selection, starts = summary.trace.selection, analysis.launch_starts(summary)
+    found = set(zip(starts["kernel"].tolist(), starts["ordinal"].tolist(), strict=True))
+    if can_use_summaries(selection):
+        terms = " AND ".join(["true", *number_terms(replace(selection, blocks=None))])
+        told = summary.trace.sql(f"SELECT kernel, ordinal FROM launches WHERE {terms}")
+        found.update(zip(*told.to_pydict().values(), strict=True))
+    return len(found)
 
 
 def _window_ns(summary: Summary) -> tuple[int, int]:

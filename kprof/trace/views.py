@@ -99,6 +99,9 @@ def create_views(
     }
     for name, rows in tables.items():
         insert(con, f"CREATE TABLE {name} AS", pa.Table.from_pylist(rows))
+    # The row of a table without any has told its types.
+    con.execute("DELETE FROM regions WHERE id < 0")
+    con.execute("DELETE FROM launches WHERE rank < 0")
     raw_events = _raw_events_sql(con, source)
     if source.checksums.unread(source.files):
         # Whoever reads events without Trace.check_events has forgotten it.

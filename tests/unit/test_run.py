@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import kprof
 from kprof import analysis
+from kprof import report as reports
 from kprof.errors import KprofError, SelectionError
-from synthetic import TraceBuilder
+from kprof.regions import RegionTable
+from synthetic import TraceBuilder, write_events
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
@@ -150,6 +153,38 @@ def test_a_run_says_what_it_is(run: kprof.Run) -> None:
     assert "<b>" not in page
     assert "1 rank on" in repr(run.select(rank=0))
     assert run.select(rank=0).launches()["rank"].tolist() == [0]
+
+
+def test_a_capture_without_launches_has_none_in_sql(tmp_path: Path) -> None:
+    """Nor a region: the row that tells the types of an empty table is in no view."""
+    manifest = TraceBuilder(REGIONS, 1).manifest()
+    (info,) = manifest.ranks
+    for regions in (info.regions, RegionTable()):
+        ranks = (structs.replace(info, launches=(), regions=regions),)
+        events = TraceBuilder(REGIONS, 1).table()
+        written = write_events(
+            structs.replace(manifest, ranks=ranks), events, tmp_path / "e.kprof", force=True
+        )
+        empty = kprof.open(written.path)
+        for view, count in (("launches", 0), ("regions", len(regions.regions))):
+            found = empty.frame(f"SELECT count(*) AS n FROM {view}")
+            assert found["n"].tolist() == [count]
+        assert "; 0 launches; 0 events" in repr(empty)
+        assert reports.build(empty).num_launches == 0
+
+
+def test_launches_without_events_are_counted_where_all_events_are_selected() -> None:
+    build = TraceBuilder(REGIONS, 1)
+    build.launch(1, "kernel")
+    build.span(rank=0, region="<b>copy</b>", start_ns=0, duration_ns=10)
+    trace = build.trace()
+    for words, count in (
+        ({}, 2),
+        ({"launches": 1}, 1),
+        ({"blocks": 0}, 2),
+        ({"time": "0ns..5ns"}, 1),
+    ):
+        assert reports.build(trace.select(**words)).num_launches == count
 
 
 def test_completion_shows_what_there_is(run: kprof.Run) -> None:
