@@ -64,11 +64,19 @@ def _head(capture: Capture) -> dict[str, str]:
         # Nobody saw the end of a recovered run; an import says nothing of it.
         + (f", {manifest.duration_s:.1f} s" if manifest.duration_s else ""),
         "exit": "unknown" if manifest.exit_code is None else str(manifest.exit_code),
+        **_part_lines(manifest),
         "ranks": f"{len(manifest.ranks)} recorded of {manifest.world_size}",
         "clock": _describe_clock(manifest),
         **_moment_lines(manifest),
         **_probe_lines(manifest),
     }
+
+
+def _part_lines(manifest: Manifest) -> dict[str, str]:
+    """What the recording left out when it was asked to; empty where it left out nothing."""
+    parts = {(info.recorded_launches, info.recorded_part) for info in manifest.ranks}
+    text = "; ".join(sorted(", ".join(filter(None, part)) for part in parts if any(part)))
+    return {"part": f"chosen by {text}"} if text else {}
 
 
 def _causality(capture: Capture) -> dict[str, int] | str:

@@ -200,8 +200,13 @@ def waits(
 
 
 def _note_what_is_left_out(summary: Summary) -> None:
+    from kprof.analysis.findings.compared import part_of_launches
     from kprof.analysis.hung import hung_waits, left_out
 
+    part = part_of_launches(summary)
+    # Who selects blocks knows it.
+    if part is not None and summary.trace.selection.blocks is None:
+        note(part.sentence)
     if text := left_out(hung_waits(summary)):
         note(text)
 

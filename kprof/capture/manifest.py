@@ -182,6 +182,8 @@ class RankInfo(msgspec.Struct, frozen=True):
     cut_short: Text = ""
     # The options that left out blocks or warps of its launches; empty where all were recorded.
     recorded_part: Text = ""
+    # The options, and the schedule, that left out launches; empty where all were recorded.
+    recorded_launches: Text = ""
 
     @property
     def is_recorded(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kprof.capture.manifest import Launch, RankInfo
+from kprof.recording.wanted import EVERYTHING, Wanted
 
 if TYPE_CHECKING:
     from kprof.recording.decode import Decoder
@@ -24,7 +25,9 @@ class RankFacts:
     notes: list[str] = field(default_factory=list)
 
     @staticmethod
-    def measure(rank: int, device: str, recorded_part: str = "") -> RankFacts:
+    def measure(
+        rank: int, device: str, wanted: Wanted = EVERYTHING, has_schedule: bool = False
+    ) -> RankFacts:
         """Look at the device; takes some milliseconds. Raises TargetError and ClockError."""
         from kprof.clocks.calibration import measure_clock
         from kprof.devices.targets import count_cores, describe_device
@@ -32,6 +35,7 @@ class RankFacts:
         from kprof.recording.probe_cost import measure_probe_cost
 
         described = describe_device(device)
+        chosen_by = (wanted.of_runs().describe(), "a schedule" if has_schedule else "")
         clock = measure_clock(device)
         base = RankInfo(
             rank=rank,
@@ -45,7 +49,8 @@ class RankFacts:
             clock=clock,
             probe=measure_probe_cost(device, clock),
             ceilings=kept_ceilings(device),
-            recorded_part=recorded_part,
+            recorded_part=wanted.of_launches().describe(),
+            recorded_launches=", ".join(filter(None, chosen_by)),
         )
         return RankFacts(base)
 

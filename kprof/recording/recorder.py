@@ -122,7 +122,8 @@ class Recorder(AnyRecorder):
 
         num_arenas = self._retention.num_arenas
         total_bytes = self._retention.total_bytes(arena_bytes)
-        self._facts = RankFacts.measure(self.rank, device, self._wanted.of_launches().describe())
+        has_schedule = self._schedule is not None
+        self._facts = RankFacts.measure(self.rank, device, self._wanted, has_schedule)
         self._is_capturing = capture_reader(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.base.clock)
         place, note = (self._directory, self.rank), self._facts.notes.append

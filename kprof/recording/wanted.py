@@ -10,7 +10,7 @@ nothing imports it, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from kprof.errors import RecorderError
@@ -108,6 +108,10 @@ class Wanted:
     def of_launches(self) -> Wanted:
         """What it leaves out of the launches that are recorded: blocks, warps, samples."""
         return Wanted(blocks=self.blocks, warps=self.warps, sample=self.sample)
+
+    def of_runs(self) -> Wanted:
+        """What it leaves out of a run: ranks and launches."""
+        return replace(self, blocks=(), warps=(), sample=0)
 
     def reserved_of(self, num_blocks: int, tracks_per_block: int) -> tuple[int, int, int] | None:
         """What to reserve so that exactly the wanted tracks of a launch have a chunk of their own:

@@ -160,6 +160,21 @@ def test_regions_that_end_when_memory_has_arrived_are_named(kprof, small):
     assert "dispatch/send" in kprof("query", small, sql).out
 
 
+def test_what_was_left_out_on_purpose_is_said(kprof, small):
+    assert "chosen by" not in kprof("info", small).out
+    assert kprof("stats", small).err == ""
+    manifest = json.loads((small / "manifest.json").read_text())
+    for info in manifest["ranks"]:
+        info["recorded_launches"], info["recorded_part"] = "--skip 5, a schedule", "--sample 1/4"
+    write_manifest(small, manifest)
+    line = "\npart     chosen by --skip 5, a schedule, --sample 1/4\n"
+    assert line in kprof("info", small).out
+    for command in ("stats", "waits"):
+        text = "kprof: Only part of each launch was recorded (--sample 1/4): "
+        assert kprof(command, small).err.startswith(text)
+        assert kprof(command, small, "--blocks", 0).err == ""
+
+
 def test_stats_by_region(kprof, small):
     rows = json.loads(kprof("stats", small, "--json").out)["rows"]
     by_region = {row["region"]: row for row in rows}

@@ -63,10 +63,25 @@ def test_windows_keep_the_numbers_of_the_calls(library: ctypes.CDLL, tmp_path: P
     wanted = Wanted(skip=2, calls=1, every=3, times=2)
     with kprof.session(tmp_path / "run.kprof", wanted=wanted) as recorder:
         run_calls(library, recorder, 10)
-    launches = Trace.open(tmp_path / "run.kprof").ranks[0].launches
-    assert [(launch.kernel, launch.ordinal) for launch in launches] == [
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    assert [(launch.kernel, launch.ordinal) for launch in info.launches] == [
         (kernel, call) for call in (2, 5) for kernel in ("run_marks", "run_places")
     ]
+    assert (info.recorded_launches, info.recorded_part) == (
+        "--skip 2 --calls 1 --every 3 --times 2",
+        "",
+    )
+
+
+def test_with_a_schedule_calls_are_those_of_its_steps(library: ctypes.CDLL, tmp_path: Path) -> None:
+    """The others have no number, so `skip` leaves out calls that the schedule would record."""
+    how = {"schedule": kprof.schedule(wait=2, warmup=0, active=3), "wanted": Wanted(skip=2)}
+    with kprof.session(tmp_path / "run.kprof", **how) as recorder:  # type: ignore[arg-type]
+        run_calls(library, recorder, 10)
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    ordinals = [launch.ordinal for launch in info.launches if launch.kernel == "run_marks"]
+    assert ordinals == [2, 3, 4, 5]
+    assert info.recorded_launches == "--skip 2, a schedule"
 
 
 def test_a_schedule_goes_by_steps_also_for_graphs(library: ctypes.CDLL, tmp_path: Path) -> None:
