@@ -123,6 +123,16 @@ def give_up(
     return tell(directory, f"rank {rank}: {reason}; {what}{more}")
 
 
+def tell_of_child(directory: Path, rank: int, kernel: str) -> None:
+    """Say that a forked child launched something that its parent's recorder does not record."""
+    tell(
+        directory,
+        f"rank {rank}: a forked child launched {kernel!r} with its parent's recorder, which is off "
+        "there; call kprof.recorder(rank=..., world_size=...) in the child, or, inside "
+        "kprof.session, open a session into another output there",
+    )
+
+
 def tell(directory: Path, text: str) -> bool:
     """Say something on stderr, and to whoever finishes the capture; false where the latter cannot
     be told."""

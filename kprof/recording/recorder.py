@@ -205,12 +205,7 @@ class Recorder(AnyRecorder):
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
         if self._is_childs:
             self._is_childs = False
-            lifetime.tell(
-                self._directory,
-                f"rank {self.rank}: a forked child launched {kernel!r} with its parent's recorder, "
-                "which is off there; call kprof.recorder(rank=..., world_size=...) in the child, "
-                "or, inside kprof.session, open a session into another output there",
-            )
+            lifetime.tell_of_child(self._directory, self.rank, kernel)
         if self._is_off:
             if self._has_failed and not self._is_paused:
                 self._progress.note_unrecorded()
