@@ -63,7 +63,6 @@ def _raising(step: int) -> bool:
         ({"schedule": _raising}, ZeroDivisionError),
         ({"regions": ["twice", "twice"]}, KprofError),
     ],
-    ids=str,
 )
 def test_a_session_that_cannot_begin_leaves_nothing(
     library: ctypes.CDLL, tmp_path: Path, options: dict[str, Any], error: type[Exception]
