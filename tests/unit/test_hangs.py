@@ -115,7 +115,9 @@ def test_a_rank_that_cannot_write_its_events_says_why_in_a_short_line(tmp_path: 
     recorder = Recorder(tmp_path, rank=0, world_size=1)
     recorder._give_up(RuntimeError("CUDA error: an illegal memory access\nSearch for it in ..."))
     recorder.abandon()
-    said = "rank 0: CUDA error: an illegal memory access; no events are lost"
+    said = (
+        "rank 0: CUDA error: an illegal memory access; no events are lost; it records nothing more"
+    )
     assert read_messages(tmp_path) == (said,)
     assert read_run(tmp_path).ranks[0].error == "CUDA error: an illegal memory access"
 
