@@ -43,6 +43,7 @@ _LAUNCHES_BACK: Final = 64
 # What a recorder leaves that cannot write its events: why it lost what it had recorded.
 _GAVE_UP: Final = re.compile(
     r"rank (\d+): (.*); (?:the events of .* are lost|no events are lost|what it recorded is kept)"
+    r"(?:; it records nothing more)?"
 )
 _UNKNOWN: Final = "an undeclared region"
 

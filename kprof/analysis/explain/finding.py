@@ -88,8 +88,12 @@ def finding_of(explanation: Explanation, part: Explained) -> ExplainedFinding:
     is_costly = _is_costly(hypothesis, part.gains_ns)
     when, period = _when(hypothesis, is_costly, part.gains_ns)
     gain = float(part.gains_ns.sum())
+    where = _at(hypothesis.places, kind)
+    ranks = np.unique(explanation.basis.graph.launch_rank)
+    if kind is FindingKind.SLOW_CALL and len(ranks) == 1:
+        where = replace(where, ranks=(int(ranks[0]),))
     return replace(
-        _at(hypothesis.places, kind),
+        where,
         region=_region(explanation, part),
         calls=tuple(ordinals[i] for i in np.flatnonzero(hypothesis.calls).tolist()),
         when=when,
