@@ -213,7 +213,7 @@ def test_diff_says_what_a_figure_is_per_and_whether_bytes_or_spans_grew() -> Non
         [reduces(1, 4_000, 8_000)], [reduces(1, 16_000, 32_000, "other")]
     ).changes
     assert change.sentence.startswith(
-        "reduce of all ranks takes 4.0x as long per block as before, with 4.0x the bytes: costs "
+        "reduce of rank 0 takes 4.0x as long per block as before, with 4.0x the bytes: costs "
     )
     assert change.detail == (
         "Per block of a call: 4.00 us before, 16.0 us now; "
