@@ -122,15 +122,16 @@ def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[Rows, Bools]:
     is_repeated = (num_sends > 1) | (num_waits > 1)
     is_met &= ~(is_repeated & _are_lossy(waits, doubt))
     position = at + np.where(is_alone, 0, nth)
-    doubtful = is_met & ~is_alone & (num_waits != num_sends)
     in_block = doubt.in_block[waits.ends.rule[waits.order]]
-    in_turn = is_met & ~is_alone & ~doubtful
-    doubtful |= _slots_too_early(sends, waits, position, in_block & in_turn)
-    if doubtful.any():
-        rows = np.flatnonzero(doubtful & in_block)
+    if in_block.any():
+        chosen = in_block & is_met & ~is_alone
+        in_turn = chosen & (num_waits == num_sends)
+        rows = np.flatnonzero(chosen & ~in_turn | _slots_too_early(sends, waits, position, in_turn))
         position[rows], is_met[rows] = _last_of_all(sends, waits, rows, at[rows])
-        is_met &= in_block | is_alone | (num_waits <= num_sends)
-        rows = np.flatnonzero(doubtful & ~in_block & (num_waits < num_sends))
+    is_met &= in_block | is_alone | (num_waits <= num_sends)
+    doubtful = is_met & ~in_block & ~is_alone & (num_waits < num_sends)
+    if doubtful.any():
+        rows = np.flatnonzero(doubtful)
         is_met[rows] = _is_only_choice(sends, waits, rows, at[rows], nth[rows], doubt.slack_ns)
     return np.where(is_met, position, 0), is_met
 
@@ -152,8 +153,7 @@ def _slots_too_early(sends: _Sorted, waits: _Sorted, at: Rows, chosen: Bools) ->
 def _last_of_all(sends: _Sorted, waits: _Sorted, rows: Rows, first: Rows) -> tuple[Rows, Bools]:
     """For each wait, of the sends of its slot that began by its end the one that ended last, and
     whether there is one. `first` is the first send of its slot."""
-    begins = _starts(first)
-    slot = np.repeat(np.arange(len(begins)), _sizes(begins, len(first)))
+    begins, slot = _slots(first)
     begun = _num_begun(sends, slot, first[begins], waits.ends.end_ns[waits.order[rows]])
     latest = _latest_so_far(sends.keys, sends.ends.end_ns[sends.order])
     return latest[first + np.maximum(begun - 1, 0)], begun > 0
@@ -186,10 +186,9 @@ def _is_only_choice(
     Joined in order, a wait and all later ones need a send each, and none can take a send that began
     after it ended. So the wait has no choice where it, or a later one, has no send to spare.
     """
-    if slack_ns is None or not len(rows):
+    if slack_ns is None:
         return np.zeros(len(rows), np.bool_)
-    begins = _starts(first)
-    slot = np.repeat(np.arange(len(begins)), _sizes(begins, len(first)))
+    begins, slot = _slots(first)
     latest_ns = waits.ends.end_ns[waits.order[rows]] + int(slack_ns)
     spare = _num_begun(sends, slot, first[begins], latest_ns) - 1 - nth
     # The minimum from here on within the slot: going backwards, each slot starts below all others.
@@ -198,6 +197,13 @@ def _is_only_choice(
     least = np.minimum.accumulate((spare - 2 * step * drop)[::-1])[::-1] + 2 * step * drop
     only: Bools = (least == 0) & (least[begins][slot] >= 0)
     return only
+
+
+def _slots(first: Rows) -> tuple[Rows, Rows]:
+    """Of waits in the order of their slots, which have their first send at `first`: where each slot
+    begins, and the slot of each wait."""
+    begins = _starts(first)
+    return begins, np.repeat(np.arange(len(begins)), _sizes(begins, len(first)))
 
 
 def _num_begun(sends: _Sorted, slot: Rows, starts_of_slots: Rows, latest_ns: Ints) -> Rows:
