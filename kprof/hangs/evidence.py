@@ -8,7 +8,6 @@ where it is there.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
 from kprof.capture.directory import events_file_name, rank_file, read_ranks_started
+from kprof.capture.losses import why_gave_up
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.asking import Answers
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 
 # Of so many launches before the latest one, records are looked at.
 _LAUNCHES_BACK: Final = 64
-# What a recorder leaves that cannot write its events: why it lost what it had recorded.
-_GAVE_UP: Final = re.compile(
-    r"rank (\d+): (.*); (?:the events of .* are lost|no events are lost|what it recorded is kept)"
-    r"(?:; it records nothing more)?"
-)
 _UNKNOWN: Final = "an undeclared region"
 
 AgeOf = Callable[[Track, str, int], float]
@@ -79,8 +74,7 @@ def read_run(
     answers = answers or Answers()
     waits, calls = read_waits(directory), num_calls_of(directory)
     conditions = conditions_of(directory)
-    gave_up = filter(None, map(_GAVE_UP.fullmatch, read_messages(directory)))
-    errors = {int(match[1]): match[2] for match in gave_up}
+    errors = dict(filter(None, map(why_gave_up, read_messages(directory))))
     kernels = {rank: read_kernels(directory, rank) for rank in waits}
     states = {}
     for rank in sorted(set(waits) | set(calls)):

@@ -112,15 +112,12 @@ def give_up(
 
     `is_kept`: what was recorded outlives the process. `goes_on`: more launches may come.
     """
-    from kprof.capture.losses import count_launches
+    from kprof.capture.losses import describe_giving_up
 
-    launches = count_launches(num_lost)
-    lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
     # What CUDA and torch add about themselves is in the workload's own traceback.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    what = "what it recorded is kept" if is_kept else lost
-    more = "; it records nothing more" if goes_on else ""
-    return tell(directory, f"rank {rank}: {reason}; {what}{more}")
+    text = describe_giving_up(rank, reason, None if is_kept else num_lost, goes_on=goes_on)
+    return tell(directory, text)
 
 
 def tell_of_child(directory: Path, rank: int, kernel: str) -> None:
