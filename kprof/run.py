@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from kprof.capture.printable import printable
 from kprof.errors import SelectionError
 from kprof.trace.trace import Trace
-from kprof.trace.views import number_terms
+from kprof.trace.views import launches_sql
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,8 +130,7 @@ class Run(Trace):
 
         `ordinal` counts the launches of this kernel on this rank.
         """
-        terms = " AND ".join(["true", *number_terms(replace(self.selection, blocks=None))])
-        return self.frame(f"SELECT * FROM launches WHERE {terms} ORDER BY rank, launch")
+        return self.frame(f"{launches_sql(self.selection)} ORDER BY rank, launch")
 
     def flows(self) -> pd.DataFrame:
         """Every wait that a send released, with the send.

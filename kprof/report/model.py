@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
@@ -26,7 +26,7 @@ from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
 from kprof.errors import ClockError, SelectionError
 from kprof.report.in_trace import window_ns
-from kprof.trace.views import can_use_summaries, number_terms
+from kprof.trace.views import can_use_summaries, launches_sql
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,8 +251,7 @@ def _num_launches(summary: Summary) -> int:
     selection, starts = summary.trace.selection, analysis.launch_starts(summary)
     found = set(zip(starts["kernel"].tolist(), starts["ordinal"].tolist(), strict=True))
     if can_use_summaries(selection):
-        terms = " AND ".join(["true", *number_terms(replace(selection, blocks=None))])
-        told = summary.trace.sql(f"SELECT kernel, ordinal FROM launches WHERE {terms}")
+        told = summary.trace.sql(launches_sql(selection, "kernel, ordinal"))
         found.update(zip(*told.to_pydict().values(), strict=True))
     return len(found)
 

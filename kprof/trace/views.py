@@ -311,6 +311,12 @@ def can_use_summaries(selection: Selection) -> bool:
     return selection.regions is None and selection.time_ns is None
 
 
+def launches_sql(selection: Selection, columns: str = "*") -> str:
+    """The selected rows of `launches`, which know no blocks."""
+    terms = ["true", *number_terms(dataclasses.replace(selection, blocks=None))]
+    return f"SELECT {columns} FROM launches WHERE {' AND '.join(terms)}"
+
+
 def number_terms(selection: Selection, prefix: str = "") -> list[str]:
     """Conditions in SQL for the selected numbers of ranks, blocks and launches."""
     columns = {"rank": selection.ranks, "block": selection.blocks, "launch": selection.launches}
