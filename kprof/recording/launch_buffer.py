@@ -14,8 +14,8 @@ from kprof.recording.whole import whole
 # NO_CHUNK and LAUNCH_BUFFER of kprof.abi, which needs numpy; a test compares them.
 NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED: Final = struct.Struct("<QIIIIIIII")
-# Natural of kprof.capture.manifest has so many bits.
-_SIZE_BITS: Final = 31
+# The largest number of blocks, threads or tracks of a launch: Natural of kprof.capture.manifest.
+MAX_SIZE: Final = (1 << 31) - 1
 
 
 class LaunchBuffer(NamedTuple):
@@ -49,7 +49,8 @@ def sizes_of(
     """The sizes of a launch as Python's integers, which numpy's are not; raises RecorderError for
     what is no size."""
     are_plain = type(num_blocks) is type(threads_per_block) is type(tracks_per_block) is int
-    if are_plain and not (num_blocks | threads_per_block | tracks_per_block) >> _SIZE_BITS:
+    # One that is negative or too large makes all of them so.
+    if are_plain and 0 <= (num_blocks | threads_per_block | tracks_per_block) <= MAX_SIZE:
         return num_blocks, threads_per_block, tracks_per_block
     return (
         _size(kernel, "num_blocks", num_blocks),
@@ -60,9 +61,8 @@ def sizes_of(
 
 def _size(kernel: str, name: str, given: int) -> int:
     size = whole(given)
-    if size is None or size >> _SIZE_BITS:
-        most = (1 << _SIZE_BITS) - 1
+    if size is None or not 0 <= size <= MAX_SIZE:
         raise RecorderError(
-            f"launch of {kernel!r} with {name}={given!r}: give a whole number, 0 to {most}"
+            f"launch of {kernel!r} with {name}={given!r}: give a whole number, 0 to {MAX_SIZE}"
         )
     return size

@@ -8,10 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from kprof.recording.progress import RankProgress
+from kprof.recording.progress import NUM_PEERS, RankProgress
 
 # Events are written in bursts: with --drain when a part of the memory is full.
 BURSTS_S: Final = 5.0
+# Of a rank that is not there yet.
+_NOTHING: Final = RankProgress(-1, False, 0, 0, 0, 0, 0, (), (0,) * NUM_PEERS)
 
 
 @dataclass(frozen=True)
@@ -45,18 +47,17 @@ def paces(looks: Sequence[Look]) -> list[RankPace]:
     firsts, lasts = ({each.rank: each for each in look.ranks} for look in (first, last))
     found = []
     for each in now.ranks:
-        old, older = lasts.get(each.rank), firsts.get(each.rank)
-        waited_ns = np.array(each.waited_ns, dtype=float)
+        older, old = firsts.get(each.rank, _NOTHING), lasts.get(each.rank, _NOTHING)
         found.append(
             RankPace(
                 each.rank,
                 each.is_running,
-                (each.num_events - (older.num_events if older else 0)) / (now.at_s - first.at_s),
+                (each.num_events - older.num_events) / (now.at_s - first.at_s),
                 each.num_dropped,
-                (each.num_launches - (old.num_launches if old else 0)) / (now.at_s - last.at_s),
-                (each.num_steps - (old.num_steps if old else 0)) / (now.at_s - last.at_s),
+                (each.num_launches - old.num_launches) / (now.at_s - last.at_s),
+                (each.num_steps - old.num_steps) / (now.at_s - last.at_s),
                 most - each.num_calls,
-                waited_ns - (np.array(older.waited_ns, dtype=float) if older else 0),
+                np.subtract(each.waited_ns, older.waited_ns, dtype=float),
             )
         )
     return found

@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from kprof.errors import RecorderError
+from kprof.recording.launch_buffer import MAX_SIZE
 from kprof.recording.whole import whole
 
 # The hash that chooses a sample has 16 bits.
 MAX_SAMPLE: Final = 1 << 16
 # Switches name warps in 32 bits; a block of 1024 threads has no more.
 MAX_WARPS: Final = 32
-# The sizes of a launch have 31 bits.
-MAX_BLOCKS: Final = (1 << 31) - 1
 # Triton's buffers have 19 bits for it.
 MAX_FIRST_BLOCK: Final = (1 << 19) - 1
 # The fields of Wanted with a number for each of what is recorded.
@@ -85,8 +84,8 @@ class Wanted:
             )
         if self.blocks and self.blocks[-1] - self.blocks[0] != len(self.blocks) - 1:
             faults.append("the blocks have gaps; give one range, like 0-15")
-        if self.blocks and self.blocks[-1] >= MAX_BLOCKS:
-            faults.append(f"block {self.blocks[-1]}: a launch has blocks 0 to {MAX_BLOCKS - 1}")
+        if self.blocks and self.blocks[-1] >= MAX_SIZE:
+            faults.append(f"block {self.blocks[-1]}: a launch has blocks 0 to {MAX_SIZE - 1}")
         if self.sample & (self.sample - 1) or self.sample > MAX_SAMPLE:
             faults.append(
                 f"a sample of 1/{self.sample}: give 1/2, 1/4, 1/8 and so on to 1/{MAX_SAMPLE}"
