@@ -228,7 +228,7 @@ class _Search:
         kinds = sorted({int(firsts[number]) for number in hypothesis.kinds})
         if len(kinds) == 1:
             return kinds[0]
-        kind = firsts[self.basis.elements.kind[hypothesis.chosen]]
+        kind = self.basis.first_kinds(hypothesis.chosen)
         parts = [
             replace(
                 hypothesis,

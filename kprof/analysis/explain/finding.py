@@ -159,9 +159,7 @@ def _factor(explanation: Explanation, part: Explained) -> float:
         return float(np.exp(np.median(hypothesis.excess[hypothesis.calls])))
     is_main = np.ones(len(hypothesis.chosen), dtype=bool)
     if part.main_kind is not None:
-        is_main = (
-            explanation.basis.firsts_of_kinds[elements.kind[hypothesis.chosen]] == part.main_kind
-        )
+        is_main = explanation.basis.first_kinds(hypothesis.chosen) == part.main_kind
     chosen = hypothesis.chosen[is_main]
     value = float(elements.value_ns[chosen].sum())
     # Likes that take next to no time take at most what the clocks cannot tell from none.
@@ -177,7 +175,7 @@ def _region(explanation: Explanation, part: Explained) -> str | None:
     basis, hypothesis = explanation.basis, part.hypothesis
     if part.main_kind is None or basis.kinds[part.main_kind].family is Family.LAUNCH:
         return None
-    is_main = basis.firsts_of_kinds[basis.elements.kind[hypothesis.chosen]] == part.main_kind
+    is_main = basis.first_kinds(hypothesis.chosen) == part.main_kind
     spans = basis.graph.spans
     region = spans.region[basis.elements.at[hypothesis.chosen[is_main]]]
     saved = np.bincount(region, weights=hypothesis.saved_ns[is_main])

@@ -112,6 +112,10 @@ class Basis:
             [firsts.setdefault(like, i) for i, like in enumerate(likes)], dtype=np.int64
         )
 
+    def first_kinds(self, chosen: Ints) -> Ints:
+        """The class of each of the elements, or the first one like it."""
+        return self.firsts_of_kinds[self.elements.kind[chosen]]
+
     def least_ns(self, family: Family) -> float:
         """The least time that the clocks can tell from none: a step, or, from rank to rank, how far
         off two of them may be."""
