@@ -42,6 +42,7 @@ BEFORE = "4518b88"
 ADDED = {
     "findings as gains": (
         "kprof/analysis/explain",
+        "kprof/analysis/replay",
         "kprof/analysis/findings",
         "kprof/analysis/equivalence.py",
         "kprof/analysis/call_numbers.py",

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kprof.analysis.explain.graph import build_graph
-from kprof.analysis.explain.replay import Change, Edit, Replay
-from kprof.analysis.explain.spans import load_spans
+from kprof.analysis.replay.graph import build_graph
+from kprof.analysis.replay.replay import Change, Edit, Replay
+from kprof.analysis.replay.spans import load_spans
 from simulation import Scenario, Sizes, simulate
 
 

@@ -12,15 +12,16 @@ from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, ran
 from kprof.analysis.barriers import barrier_waits
 from kprof.analysis.calls import Call, calls, typical_call
 from kprof.analysis.comparison import MIN_LAUNCHES, diff
-from kprof.analysis.delays import delay_costs, stragglers
-from kprof.analysis.dependencies.critical_path import critical_path, critical_regions
-from kprof.analysis.dependencies.replay import what_if
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
 from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, Part, breakdown, find
 from kprof.analysis.metric import all_metrics, metric
+from kprof.analysis.replay.critical_path import critical_path, critical_regions
+from kprof.analysis.replay.delay_costs import delay_costs
+from kprof.analysis.replay.what_if import what_if
 from kprof.analysis.skew import launch_skew, launch_starts
+from kprof.analysis.stragglers import stragglers
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
 

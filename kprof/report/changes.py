@@ -9,9 +9,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind, explain_growth, explain_trace
-from kprof.analysis.explain.explanation import calls_to_replay
 from kprof.analysis.explain.measured import Measured, measured
 from kprof.analysis.explain.sentences import growth_detail, growth_sentence, sentence
+from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
 

@@ -21,14 +21,14 @@ from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm import plan as plans
 from instrumented_kernels.skinny_gemm.arguments import GROUPS, RING_WARPS
 from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS, Kind, fastest_variant
-from kprof.analysis.explain.graph import Graph, build_graph
-from kprof.analysis.explain.queues import (
+from kprof.analysis.replay.graph import Graph, build_graph
+from kprof.analysis.replay.queues import (
     Queue,
     queues_of,
     with_more_places,
     with_more_producers,
 )
-from kprof.analysis.explain.spans import load_spans
+from kprof.analysis.replay.spans import load_spans
 from kprof.devices.targets import Target
 
 # M, N, K: tails everywhere, no depth, more chunks than the queue has slots.

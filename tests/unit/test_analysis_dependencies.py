@@ -279,7 +279,7 @@ def test_what_compares_ranks_needs_one_clock() -> None:
 
 
 def test_a_call_too_large_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kprof.analysis.dependencies.graph.MAX_SPANS", 100)
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS_WALKED", 100)
     with pytest.raises(SelectionError, match="select fewer"):
         analysis.critical_path(Summary.of(simulate(Plant())))
 

@@ -160,7 +160,7 @@ def test_the_first_calls_of_a_cold_run_are_left_out() -> None:
 def test_of_a_large_capture_calls_are_taken_by_their_lengths(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS", 2500)
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS", 2500)
     weights = tuple(float(call == 8) for call in range(12))
     explanation = explain_trace(simulate(run_of(Cause(Kind.SLOW, 2.0, weights))).trace())
     assert explanation.num_calls == 12

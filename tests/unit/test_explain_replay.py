@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from contradiction import trace_with_a_circle
-from kprof.analysis.explain.graph import build_graph
-from kprof.analysis.explain.replay import Change, Edit, Replay
-from kprof.analysis.explain.spans import load_spans
+from kprof.analysis.replay.graph import build_graph
+from kprof.analysis.replay.replay import Change, Edit, Replay
+from kprof.analysis.replay.spans import load_spans
 from kprof.trace import Trace
 from simulation import HELD_BACK, TOPOLOGIES, Cause, Kind, Scenario, Sizes, draw_scenario, simulate
 from synthetic import TraceBuilder

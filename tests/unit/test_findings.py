@@ -291,9 +291,7 @@ def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) ->
     ends = int(analysis.unmatched_flows(whole)[["sends", "waits"]].sum().sum())
     monkeypatch.setattr("kprof.analysis.flow_sums.MAX_EVENTS_PAIRED", 10)
     monkeypatch.setattr("kprof.analysis.flow_sums._EVENTS_SAMPLED", ends * 3 // 10)
-    monkeypatch.setattr(
-        "kprof.analysis.explain.explanation.MAX_SPANS", whole.trace.num_events() // 3
-    )
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS", whole.trace.num_events() // 3)
     sampled = Summary.of(simulate(plant))
     found = analysis.find(sampled)
     paired = doubt(found, DoubtKind.SAMPLED_FLOWS)
@@ -306,7 +304,7 @@ def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_call_too_large_to_replay_leaves_what_counts_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS_OF_CALL", 100)
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS_OF_CALL", 100)
     found = found_in(simulate(Plant(num_ranks=4, tokens_of={1: 4.0})))
     said = doubt(found, DoubtKind.NOT_REPLAYED)
     assert "events, more than the 100 that are replayed" in said.sentence
@@ -318,9 +316,7 @@ def test_of_a_call_too_large_to_replay_some_blocks_stand_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = simulate(Plant(num_ranks=4, speed_of={2: 3.0}))
-    monkeypatch.setattr(
-        "kprof.analysis.explain.explanation.MAX_SPANS_OF_CALL", trace.num_events() // 4
-    )
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS_OF_CALL", trace.num_events() // 4)
     found = found_in(trace)
     sampled = doubt(found, DoubtKind.NOT_REPLAYED)
     blocks = sampled.evidence["blocks"]
@@ -333,7 +329,7 @@ def test_of_a_call_too_large_to_replay_some_blocks_stand_for_all(
 
 def test_a_sample_reads_only_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = simulate(Plant(num_ranks=2, num_launches=6, tokens_of={1: 3.0}))
-    monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS", trace.num_events() // 3)
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS", trace.num_events() // 3)
     found = found_in(trace)
     assert len(found.calls) == 2
     assert found.findings[0].cause.ranks == (1,)

@@ -145,7 +145,7 @@ def texts_of(page: str) -> str:
 
 
 def test_too_large_a_call_is_refused_in_a_whole_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kprof.analysis.dependencies.graph.MAX_SPANS", 10)
+    monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS_WALKED", 10)
     report = reports.build(simulate(Plant(num_launches=1)))
     (reason,) = report.reasons
     assert reason.startswith("the call has ")

@@ -1,19 +1,13 @@
 """Explanations: what would a run gain if one thing were as it usually is?
 
-spans        some calls as columns
-graph        what depends on what in them
-locks        who holds a lock when
-waves        whose place a block takes that found no room
-replay       run them again with edits
-turns        who gets a lock or a place in a replay
-columns      small steps over sorted columns
-elements     everything that takes time by itself
+`replay` runs the graph with what these modules would change.
+
 excess       where it takes longer than its likes
 hypotheses   what could be as it usually is
 engine       which of them pay, one after the other
 limits       what locks, barriers, waves and transfers cost in what is left
 finding      typed findings, one vocabulary of kinds
-explanation  all of that for a trace: which calls are looked at
+explanation  all of that for a trace
 growth       the same against another recording: what takes longer than there
 measured     how much longer, per block, as tables show it
 """

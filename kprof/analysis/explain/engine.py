@@ -12,9 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family, edit_of
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.hypotheses import hypotheses_of
 from kprof.analysis.explain.hypotheses.grouping import with_scattered
 from kprof.analysis.explain.hypotheses.model import (
@@ -27,8 +25,10 @@ from kprof.analysis.explain.hypotheses.model import (
     union,
 )
 from kprof.analysis.explain.limits import Limit, limits_of
-from kprof.analysis.explain.replay import Edit, Replay
-from kprof.analysis.explain.spans import Floats
+from kprof.analysis.replay.elements import Family, edit_of
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.replay import Edit, Replay
+from kprof.analysis.replay.spans import Floats
 
 # What gains less of the run is not worth a sentence.
 LEAST_GAIN: Final = 0.03

@@ -19,8 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import grouped_median
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.replay.columns import grouped, grouped_median
+from kprof.analysis.replay.elements import Elements
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 LOW: Final = 0.3
 # Of ranks, blocks or calls, more than a third have to be as good as the level.
@@ -101,13 +102,10 @@ def cells_of(call: Ints, first: Ints, second: Ints, value: Floats) -> tuple[Cell
     return cells, inverse
 
 
-def grouped(*columns: Ints) -> tuple[Ints, Ints]:
-    """An element of every distinct row of columns (numbers from -1), and every element's row."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        key = key * (int(column.max(initial=0)) + 2) + column + 1
-    _, examples, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return examples.astype(np.int64), inverse.astype(np.int64)
+def cells_of_elements(elements: Elements, chosen: Ints, value: Floats) -> tuple[Cells, Ints]:
+    """The cells of some elements, which take so long, and the cell of each of them."""
+    place = elements.first[chosen], elements.second[chosen]
+    return cells_of(elements.call[chosen], *place, value)
 
 
 def find_excesses(

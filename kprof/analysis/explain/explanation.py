@@ -11,30 +11,15 @@ the longest: typical and slow ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-import numpy as np
-
-from kprof.analysis.barriers import worst_bound_ns
-from kprof.analysis.calls import call_lengths, launches_of_calls
 from kprof.analysis.explain.engine import LEAST_GAIN, Explanation, explain
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, finding_of, sources_of
-from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.limits import Limit
-from kprof.analysis.explain.spans import load_spans
-from kprof.analysis.first_calls import warm_up_of
 from kprof.analysis.memo import memo
+from kprof.analysis.replay.load import ReplayedCalls, calls_to_replay
 from kprof.analysis.summary import Summary
-from kprof.errors import SelectionError
 from kprof.trace import Trace
-
-# More spans are not replayed at once: the table of a replay has a row for each.
-MAX_SPANS: Final = 400_000
-# One call may have more, for there is no less than one; beyond this a replay takes minutes and more
-# memory than it may.
-MAX_SPANS_OF_CALL: Final = 1_500_000
 
 
 @dataclass(frozen=True)
@@ -76,85 +61,19 @@ def explain_summary(
     if calls_seen is None:
         return TraceExplanation()
     found = explain(calls_seen.graph, calls_seen.bound_ns, sources_of(left_out))
-    return calls_seen.explained(found)
+    return explained(calls_seen, found)
 
 
-@dataclass(frozen=True)
-class ReplayedCalls:
-    """The graph of the calls that are replayed, and the fields of `TraceExplanation` about them."""
-
-    graph: Graph
-    bound_ns: float
-    ordinals: tuple[int, ...]
-    warm_up: tuple[int, ...]
-    num_calls: int
-
-    def explained(self, explanation: Explanation) -> TraceExplanation:
-        """An explanation of these calls, with their numbers."""
-        below = explanation.below
-        return TraceExplanation(
-            tuple(finding_of(explanation, part) for part in explanation.parts),
-            explanation.limits,
-            self.ordinals,
-            self.warm_up,
-            self.num_calls,
-            float(explanation.lengths_ns.sum()),
-            None if below is None else finding_of(explanation, below),
-            explanation.least_share,
-        )
-
-
-@memo
-def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
-    """The calls of a trace that are replayed; None where it has none. Raises like
-    `explain_summary`."""
-    summary.trace.require_alignment("what would make the run shorter")
-    lengths = call_lengths(summary)
-    ordinals = [int(ordinal) for ordinal in lengths.index.tolist()]
-    if len(ordinals) == 0:
-        return None
-    is_selection = summary.trace.selection.launches is not None
-    warm_up = warm_up_of(launches_of_calls(summary), lengths, is_selection=is_selection)
-    spans_per_call = _spans_per_call(summary, len(ordinals))
-    if spans_per_call > MAX_SPANS_OF_CALL:
-        raise SelectionError(
-            f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that "
-            "are replayed; select ranks that exchange data, or blocks (--ranks, --blocks)"
-        )
-    steady = lengths.drop(list(warm_up))
-    sample = _sample(steady.to_numpy(dtype=float), spans_per_call)
-    wanted = [int(steady.index[position]) for position in sample]
-    bound_ns = worst_bound_ns(summary)
-    spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
-    graph = build_graph(spans, bound_ns)
-    return ReplayedCalls(graph, bound_ns, tuple(wanted), warm_up, len(ordinals))
-
-
-def _spans_per_call(summary: Summary, num_calls: int) -> float:
-    table = summary.frame("SELECT coalesce(sum(events), 0) AS events FROM tracks")
-    return max(1.0, float(table["events"].iloc[0]) / num_calls)
-
-
-def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
-    """The launches of some calls, so that no others are read and paired.
-
-    The whole trace where none is left out.
-    """
-    if len(ordinals) == num_calls:
-        return summary.trace
-    starts = launches_of_calls(summary)
-    launches = starts.loc[starts["ordinal"].isin(ordinals), "launch"]
-    return summary.trace.select(launches=sorted({int(launch) for launch in launches}))
-
-
-def _sample(lengths: np.ndarray, spans_per_call: float) -> list[int]:
-    """All calls, or as many as fit, evenly over the order of their lengths and with the longest.
-
-    In their own order.
-    """
-    most = max(1, int(MAX_SPANS / spans_per_call))
-    if len(lengths) <= most:
-        return list(range(len(lengths)))
-    order = np.argsort(lengths, kind="stable")
-    positions = np.unique(np.linspace(len(order) - 1, 0, most).round().astype(int))
-    return sorted(int(order[position]) for position in positions)
+def explained(replayed: ReplayedCalls, explanation: Explanation) -> TraceExplanation:
+    """An explanation of these calls, with their numbers."""
+    below = explanation.below
+    return TraceExplanation(
+        tuple(finding_of(explanation, part) for part in explanation.parts),
+        explanation.limits,
+        replayed.ordinals,
+        replayed.warm_up,
+        replayed.num_calls,
+        float(explanation.lengths_ns.sum()),
+        None if below is None else finding_of(explanation, below),
+        explanation.least_share,
+    )

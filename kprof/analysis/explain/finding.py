@@ -7,11 +7,11 @@ from enum import Enum
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.engine import Explained, Explanation
 from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.hypotheses.model import LEAST_OF_CALL, Hypothesis, Place, What, grows
-from kprof.analysis.explain.spans import Bools, Floats
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools, Floats
 
 
 class FindingKind(str, Enum):

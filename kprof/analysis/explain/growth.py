@@ -8,9 +8,10 @@ what gains most comes first, and what merely waits for it has nothing left to ga
 from __future__ import annotations
 
 from kprof.analysis.explain.engine import explain_by
-from kprof.analysis.explain.explanation import TraceExplanation, calls_to_replay
+from kprof.analysis.explain.explanation import TraceExplanation, explained
 from kprof.analysis.explain.hypotheses.growth import grown_since
 from kprof.analysis.explain.hypotheses.model import basis_of
+from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
 
 
@@ -25,4 +26,4 @@ def explain_growth(base: Summary, candidate: Summary) -> TraceExplanation:
         return TraceExplanation()
     basis = basis_of(after.graph)
     hypotheses = grown_since(basis, basis_of(before.graph), max(before.bound_ns, after.bound_ns))
-    return after.explained(explain_by(basis, hypotheses))
+    return explained(after, explain_by(basis, hypotheses))

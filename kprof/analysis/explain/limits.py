@@ -24,12 +24,12 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import edit_of
-from kprof.analysis.explain.graph import Graph, moved
 from kprof.analysis.explain.hypotheses.model import Basis
-from kprof.analysis.explain.queues import changes_of
-from kprof.analysis.explain.replay import Change, Edit, Replay
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.replay.elements import edit_of
+from kprof.analysis.replay.graph import Graph, moved
+from kprof.analysis.replay.queues import changes_of
+from kprof.analysis.replay.replay import Change, Edit, Replay
+from kprof.analysis.replay.spans import Floats, Ints
 
 # A launch of few blocks leaves two of three processors idle; it is the right choice where each
 # works shortly.

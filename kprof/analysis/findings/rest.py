@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from kprof.analysis.dependencies.critical_path import critical_regions
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation
 from kprof.analysis.explain.engine import LEAST_GAIN
 from kprof.analysis.findings.made_of import ingredients
 from kprof.analysis.findings.model import Rest, limit_in_front
 from kprof.analysis.findings.numbers import with_counted_factor
 from kprof.analysis.findings.particulars import precise
+from kprof.analysis.replay.critical_path import critical_regions
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent

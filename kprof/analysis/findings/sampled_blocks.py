@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain import FindingKind, explanation
+from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.replay import load
 from kprof.analysis.summary import Summary
 from kprof.analysis.wording import counted
 
@@ -28,7 +29,7 @@ def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
         """SELECT block, sum(events) / (SELECT count(DISTINCT ordinal) FROM spans_of_launches)
             AS events FROM tracks GROUP BY block ORDER BY block"""
     )
-    share = _TO_SPARE * explanation.MAX_SPANS_OF_CALL / max(1.0, float(table["events"].sum()))
+    share = _TO_SPARE * load.MAX_SPANS_OF_CALL / max(1.0, float(table["events"].sum()))
     wanted = int(share * len(table))
     if not _LEAST_BLOCKS <= wanted < len(table):
         return None

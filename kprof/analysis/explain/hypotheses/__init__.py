@@ -22,7 +22,6 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.hypotheses.crossing import slow_crossings
 from kprof.analysis.explain.hypotheses.even import uneven
 from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
@@ -31,6 +30,7 @@ from kprof.analysis.explain.hypotheses.links import slow_links
 from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, What
 from kprof.analysis.explain.hypotheses.places import slow_places
 from kprof.analysis.explain.hypotheses.surplus import surplus
+from kprof.analysis.replay.elements import Family
 
 __all__ = ["hypotheses_of"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kprof.analysis.explain.excess import Atom, Cells
 from kprof.analysis.explain.hypotheses.model import UNEVEN, Hypothesis, OneClass, Place, What
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 # Of the excess of a cell, what single elements account for is taken from these.
 _BY_OUTLIERS: Final = 0.5

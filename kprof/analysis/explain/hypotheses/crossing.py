@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import grouped_median
-from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass, Place, What
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.replay.columns import grouped_median
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Floats, Ints
 
 _SLOW: Final = 1.5
 _LEAST_LINKS: Final = 2

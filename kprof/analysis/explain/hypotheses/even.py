@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import ALL, grouped
+from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.hypotheses.model import FLOOR, UNEVEN, Hypothesis, OneClass, Place, What
-from kprof.analysis.explain.spans import Bools, Ints
+from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools, Ints
 
 _MOST_LAUNCHES: Final = 0.5
 

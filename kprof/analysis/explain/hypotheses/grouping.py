@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.hypotheses.model import (
     ALIKE,
@@ -22,6 +21,7 @@ from kprof.analysis.explain.hypotheses.model import (
     union,
     without_chance,
 )
+from kprof.analysis.replay.elements import Family
 
 # A single element that takes longer once, somewhere, is chance unless it takes so many times as
 # long.

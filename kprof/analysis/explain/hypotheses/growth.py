@@ -11,13 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import Atom, Cells, atoms_of, grouped, shared_by_all
+from kprof.analysis.explain.excess import Atom, Cells, atoms_of, cells_of_elements, shared_by_all
 from kprof.analysis.explain.hypotheses.atoms import members, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
 from kprof.analysis.explain.hypotheses.links import on_links_of
 from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, Place
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Floats, Ints
 
 _LEAST_SPREAD: Final = 0.02
 # Between the 10 % and the 90 % quantile lie so many standard deviations of a normal distribution.
@@ -54,7 +55,7 @@ def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:
     of the others only a bound is known."""
     elements = basis.elements
     chosen = np.flatnonzero((elements.kind == kind) & elements.is_seen)
-    cells, cell = elements.cells(chosen, elements.value_ns[chosen])
+    cells, cell = cells_of_elements(elements, chosen, elements.value_ns[chosen])
     if basis.kinds[kind].family is Family.TRAVEL:
         # In one call more transfers of a link are seen than in another.
         cells = replace(cells, sum_ns=cells.sum_ns / cells.count, count=np.ones(len(cells.count)))

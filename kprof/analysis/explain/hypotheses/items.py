@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.excess import ALL, grouped
+from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.hypotheses.atoms import log_spread
 from kprof.analysis.explain.hypotheses.model import (
     FLOOR,
@@ -19,7 +19,8 @@ from kprof.analysis.explain.hypotheses.model import (
     What,
     without_chance,
 )
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 # Elements that take so many times as long as usual stand out by themselves...
 _ITEM_RATIO: Final = 2.0

@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import grouped_median
-from kprof.analysis.explain.elements import Elements, Family
-from kprof.analysis.explain.excess import ALL, LOW, Atom, Cells, find_excesses, grouped
+from kprof.analysis.explain.excess import ALL, LOW, Atom, Cells, cells_of_elements, find_excesses
 from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.model import ALIKE, Basis, Hypothesis, OneClass, Place
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.replay.columns import grouped, grouped_median
+from kprof.analysis.replay.elements import Elements, Family
+from kprof.analysis.replay.spans import Floats, Ints
 
 # The spread of transfers' logarithms where too few were seen to tell.
 _LINK_SPREAD: Final = 0.2
@@ -45,7 +45,7 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
         return []
     part, seen_ns = chosen[counts], seen_ns[counts]
     seen_ns = np.minimum(seen_ns, _best_ns(elements, part, seen_ns))
-    cells, cell = elements.cells(part, seen_ns)
+    cells, cell = cells_of_elements(elements, part, seen_ns)
     spread = _spread(elements, part, seen_ns, floor_ns / float(cells.count.mean()))
     excesses = find_excesses(cells, floor_ns, basis.num_calls, spread, _low(cells))
     found = []

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Elements, Family, Kind, elements_of
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.replay.elements import Elements, Family, Kind, elements_of
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 # What takes less than this share of a call is not looked at, wherever it is.
 FLOOR: Final = 0.003

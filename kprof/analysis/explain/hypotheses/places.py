@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import ALL, Atom, find_excesses
+from kprof.analysis.explain.excess import ALL, Atom, cells_of_elements, find_excesses
 from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass, Place
+from kprof.analysis.replay.elements import Family
 
 
 def slow_places(one: OneClass) -> list[Hypothesis]:
@@ -16,7 +16,7 @@ def slow_places(one: OneClass) -> list[Hypothesis]:
     elements = one.basis.elements
     if len(chosen) < 2 or one.family is Family.TRAVEL:
         return []
-    cells, cell = elements.cells(chosen, value)
+    cells, cell = cells_of_elements(elements, chosen, value)
     spread = log_spread(value, floor_ns / float(cells.count.mean()))
     excesses = find_excesses(cells, floor_ns, one.basis.num_calls, spread)
     found = []

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from kprof.analysis.explain.columns import turns_of
-from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import ALL, Atom, Cells, cells_of, find_excesses, grouped
+from kprof.analysis.explain.excess import ALL, Atom, Cells, cells_of, find_excesses
 from kprof.analysis.explain.hypotheses.atoms import members
 from kprof.analysis.explain.hypotheses.model import FLOOR, Basis, Hypothesis, OneClass, Place, What
-from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
+from kprof.analysis.replay.columns import grouped, turns_of
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 
 
 def surplus(one: OneClass) -> list[Hypothesis]:

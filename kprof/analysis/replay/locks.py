@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import grouped_median, shortest_of
-from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
+from kprof.analysis.replay.columns import grouped_median, shortest_of
+from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 
 # Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
 # that transfer; so it is with locks.

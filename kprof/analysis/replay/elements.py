@@ -17,11 +17,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from kprof.analysis.explain.columns import turns_of
-from kprof.analysis.explain.excess import Cells, cells_of, grouped
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.replay import Change, Edit
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.replay.columns import grouped, turns_of
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.replay import Change, Edit
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 
 class Family(IntEnum):
@@ -54,11 +53,6 @@ class Elements:
     def __len__(self) -> int:
         """The number of elements."""
         return len(self.at)
-
-    def cells(self, chosen: Ints, value_ns: Floats) -> tuple[Cells, Ints]:
-        """The cells of some elements, which take so long, and the cell of each of them."""
-        place = self.first[chosen], self.second[chosen]
-        return cells_of(self.call[chosen], *place, value_ns)
 
     def links(self, chosen: Ints) -> tuple[Ints, Ints]:
         """A number from 0 on for every place, in whatever call, of some elements: an example of

@@ -25,10 +25,10 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import extents, firsts_of, grouped_median, shortest_of, turns_of
-from kprof.analysis.explain.locks import LEAST_PART_SEEN, locks_of
-from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
-from kprof.analysis.explain.waves import Wave, waves_of
+from kprof.analysis.replay.columns import extents, firsts_of, grouped_median, shortest_of, turns_of
+from kprof.analysis.replay.locks import LEAST_PART_SEEN, locks_of
+from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
+from kprof.analysis.replay.waves import Wave, waves_of
 
 # What takes so many times as long as a look usually does is held up, however long the transfer:
 # but not where that is next to nothing beside the time since the send. Looks take long by chance.

@@ -19,9 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.replay import Change, Edit
-from kprof.analysis.explain.spans import Ints
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.replay import Change, Edit
+from kprof.analysis.replay.spans import Ints
 
 # How many times as many producers, places, and items in one a what-if has.
 _TIMES: Final = 2

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.replay.spans import Floats, Ints
 
 
 def firsts_of(groups: Ints) -> Ints:
@@ -56,3 +56,12 @@ def grouped_median(groups: Ints, values: Floats, count: int) -> Floats:
     filled = sizes > 0
     result[filled] = values[order][firsts[filled] + (sizes[filled] - 1) // 2]
     return result
+
+
+def grouped(*columns: Ints) -> tuple[Ints, Ints]:
+    """An element of every distinct row of columns (numbers from -1), and every element's row."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        key = key * (int(column.max(initial=0)) + 2) + column + 1
+    _, examples, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return examples.astype(np.int64), inverse.astype(np.int64)

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import extents, firsts_of, runs_of
-from kprof.analysis.explain.spans import Ints, Spans
+from kprof.analysis.replay.columns import extents, firsts_of, runs_of
+from kprof.analysis.replay.spans import Ints, Spans
 
 # Finding a free place costs as many steps as there are blocks, for each of them.
 _MOST_BLOCKS: Final = 512

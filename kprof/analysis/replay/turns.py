@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import runs_of
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.replay.columns import runs_of
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.spans import Floats, Ints
 
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NO_FLOATS: Final = np.zeros(0, dtype=float)

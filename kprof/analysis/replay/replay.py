@@ -21,11 +21,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kprof.analysis.explain.columns import turns_of
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.spans import Bools, Floats, Ints
-from kprof.analysis.explain.turns import Change, Edit, Queues, starts_after_opening
-from kprof.analysis.explain.waves import Wave
+from kprof.analysis.replay.columns import turns_of
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.spans import Bools, Floats, Ints
+from kprof.analysis.replay.turns import Change, Edit, Queues, starts_after_opening
+from kprof.analysis.replay.waves import Wave
 
 __all__ = ["Change", "Edit", "Replay"]
 

@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.calls import Call
-from kprof.analysis.dependencies.graph import ACROSS_RANKS, graph_of
-from kprof.analysis.explain.columns import firsts_of, shortest_of, turns_of
-from kprof.analysis.explain.graph import Graph, is_released, moved
-from kprof.analysis.explain.replay import Edit, Replay
-from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.metric import metric
+from kprof.analysis.replay.columns import firsts_of, shortest_of, turns_of
+from kprof.analysis.replay.graph import Graph, is_released, moved
+from kprof.analysis.replay.load import ACROSS_RANKS, graph_of
+from kprof.analysis.replay.replay import Edit, Replay
+from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.summary import Summary, Table
 
 # Replays of single ranks are worth it for those that make the others wait.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kprof.analysis.calls import Call
-from kprof.analysis.dependencies.graph import ACROSS_RANKS, graph_of
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.spans import Spans
 from kprof.analysis.metric import metric
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.load import ACROSS_RANKS, graph_of
+from kprof.analysis.replay.spans import Spans
 from kprof.analysis.summary import Summary, Table
 
 # start_ns, end_ns, rank, block, warp, region, kind
