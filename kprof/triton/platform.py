@@ -119,36 +119,56 @@ def thread_id(_semantic: Any = None) -> Any:
 @builtin
 def store_record(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> Any:
     """Advances the cursor and stores 16 bytes there, unless the cursor says not to. Returns the new
-    cursor.
+    cursor, which is in the same chunk: only the low word of the address changes.
 
     On NVIDIA this is one predicated store, as in platform/cuda.h. On AMD it is two stores that LLVM
     merges; Triton stores scalars from thread 0.
     """
-    if INTERPRETED or is_amd(_semantic):
-        return _store_record_in_two(cursor, word0, word1, _semantic)
+    return _store(cursor, word0, word1, abi.RECORD_BYTES, _semantic)
+
+
+@builtin
+def store_first(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> Any:
+    """Stores the first 16 bytes of a chunk: at the cursor, which does not move.
+
+    The slot before them is in another chunk. If the chunk begins at a multiple of 4 GiB, the high
+    word of that slot's address differs, and `store_record` would write 4 GiB too low.
+    """
+    return _store(cursor, word0, word1, 0, _semantic)
+
+
+def _store(cursor: Any, word0: Any, word1: Any, step_bytes: int, semantic: Any) -> Any:
+    if INTERPRETED or is_amd(semantic):
+        return _store_in_two(cursor, word0, word1, step_bytes, semantic)
     # "&": the new cursor is written before the words are read, so it must not share their
     # registers.
-    return _asm(_STORE_RECORD, "=&l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, _semantic)
+    text = _STORE.replace("STEP", str(step_bytes))
+    return _asm(text, "=&l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, semantic)
 
 
 # Only the low word changes, because chunks are aligned. The step comes first, so that nothing
 # writes the address registers while the store may still read them.
-_STORE_RECORD: Final = f"""{{
+_STORE: Final = f"""{{
   .reg .pred stored;
   .reg .b32 low, high, bits;
   mov.b64 {{low, high}}, $1;
   and.b32 bits, low, {abi.STORES_NOTHING | NOT_THE_WRITER};
   setp.eq.u32 stored, bits, 0;
-  add.u32 low, low, {abi.RECORD_BYTES};
+  add.u32 low, low, STEP;
   mov.b64 $0, {{low, high}};
   @stored st.global.v2.b64 [$0], {{$2, $3}};
 }}"""
 
 
-def _store_record_in_two(cursor: Any, word0: Any, word1: Any, semantic: Any) -> Any:
+def _store_in_two(cursor: Any, word0: Any, word1: Any, step_bytes: int, semantic: Any) -> Any:
     extra = {} if INTERPRETED else {"_semantic": semantic}
     semantic = interpreter_semantic() if INTERPRETED else semantic
-    place = semantic.add(cursor, semantic.to_tensor(abi.RECORD_BYTES), False)
+    place = semantic.add(cursor, semantic.to_tensor(step_bytes), False)
+    if INTERPRETED:
+        # As on NVIDIA, so that tests without a GPU see what goes wrong there.
+        changed = semantic.xor_(place, cursor)
+        low = semantic.and_(changed, semantic.to_tensor(0xFFFF_FFFF))
+        place = semantic.xor_(cursor, low)
     bits = semantic.and_(place, semantic.to_tensor(abi.STORES_NOTHING))
     is_stored = semantic.equal(bits, semantic.to_tensor(0))
     first = tl.cast(place, tl.pointer_type(tl.int64), **extra)
