@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
 import resource
 import subprocess
 import sys
@@ -29,6 +27,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import harness
+from benchmarks.harness import peak_bytes
 from kprof.capture.directory import (
     Capture,
     begin_capture,
@@ -196,16 +196,6 @@ def run_one(what: str, path: Path, threads: int) -> None:
     )
 
 
-def peak_bytes() -> int:
-    """The peak resident memory of this process alone.
-
-    `ru_maxrss` also has what the process that started this one took: Linux keeps it across exec.
-    """
-    status = Path("/proc/self/status").read_text()
-    (peak_kb,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(peak_kb) * 1024
-
-
 def set_summaries(capture: Capture, is_wanted: bool) -> float:
     """Write the ranks' summaries or take them away; the processor seconds it took."""
     began = time.process_time()
@@ -230,9 +220,7 @@ def measure(options: argparse.Namespace, path: Path) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--events", type=int, default=100_000_000)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--dir", type=Path, default=Path("/tmp/kprof-scale"))
@@ -241,7 +229,6 @@ def main() -> None:
     parser.add_argument("--skip-events", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--capture", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.one:
         run_one(options.one, options.capture, options.threads)
@@ -258,11 +245,10 @@ def main() -> None:
     set_summaries(capture, is_wanted=False)
     event_bytes = capture.size_bytes
     document: dict[str, object] = {
-        "command": f"analysis_scale --events {options.events} --ranks {options.ranks} --threads "
-        f"{options.threads}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}",
-        "load_before": os.getloadavg()[0],
+        **harness.context(
+            f"python -m benchmarks.analysis_scale --events {options.events} --ranks "
+            f"{options.ranks} --threads {options.threads}"
+        ),
         "events": recorded,
         "ranks": options.ranks,
         "events_gb": round(event_bytes / 1e9, 3),
@@ -275,9 +261,7 @@ def main() -> None:
     }
     print({key: document[key] for key in ("write_summaries_cpu_seconds", "summaries_gb")})
     document["from_summaries"] = measure(options, path)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    harness.show_and_write(document, options.output)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,9 @@ four).
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 
 from planted_clocks import calibrate, random_plants
 
-from benchmarks.result_files import show_and_write
+from benchmarks import harness
 
 
 def run_cases(num_cases: int) -> dict[str, Any]:
@@ -52,17 +49,12 @@ def run_cases(num_cases: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = harness.options(__doc__)
     parser.add_argument("--cases", type=int, default=200)
-    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    load_before = os.getloadavg()[0]
-    result = {
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": f"python -m benchmarks.clock_accuracy --cases {arguments.cases}",
-        "device": f"CPU target, {os.cpu_count()} cores, load {load_before:.1f} before",
-    } | run_cases(arguments.cases)
-    show_and_write(result, arguments.output)
+    command = f"python -m benchmarks.clock_accuracy --cases {arguments.cases}"
+    result = harness.context(command) | run_cases(arguments.cases)
+    harness.show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

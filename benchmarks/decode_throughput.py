@@ -1,7 +1,7 @@
 """How fast the decoder turns a full arena into columns, and how much memory that takes. One core,
 no device.
 
-    python benchmarks/decode_throughput.py [--records 10000000] [--repeats 7]
+    python -m benchmarks.decode_throughput [--records 10000000] [--repeats 7]
 
 Bars: at least 10 million records/s on one core; peak memory at most 6 times the arena (the arena
 itself included).
@@ -9,17 +9,12 @@ itself included).
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
-import resource
-import statistics
 import time
-from datetime import datetime, timezone
 
 import numpy as np
 
+from benchmarks import harness
 from kprof import abi
 from kprof.capture.manifest import ClockInfo, RankInfo
 from kprof.recording.arena_state import Handed, read_control
@@ -79,37 +74,25 @@ def decode_once(head: np.ndarray, chunks: np.ndarray) -> tuple[float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     decode_once(*full_arena(100_000))
-    before_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before_bytes = harness.peak_bytes()
     head, chunks = full_arena(arguments.records)
     rates = []
     for _ in range(arguments.repeats):
         elapsed_s, num_records = decode_once(head, chunks)
         rates.append(num_records / elapsed_s)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before_bytes
-    print(
-        json.dumps(
-            {
-                "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-                "device": f"{platform.machine()} CPU, one core",
-                "records": num_records,
-                "million_records_per_s": {
-                    "min": round(min(rates) / 1e6, 1),
-                    "median": round(statistics.median(rates) / 1e6, 1),
-                    "max": round(max(rates) / 1e6, 1),
-                },
-                "peak_memory_over_arena": round(peak_bytes / chunks.nbytes, 2),
-            },
-            indent=1,
-        )
-    )
+    used_bytes = harness.peak_bytes() - before_bytes
+    result = harness.context("python -m benchmarks.decode_throughput") | {
+        "records": num_records,
+        "million_records_per_s": harness.spread([rate / 1e6 for rate in rates], 1),
+        "peak_memory_over_arena": round(used_bytes / chunks.nbytes, 2),
+    }
+    harness.show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import kprof
-from benchmarks.result_files import show_and_write
+from benchmarks import harness
+from benchmarks.harness import captured, show_and_write
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import arch_of_device, describe_device, target_of_device
@@ -89,17 +89,6 @@ class Work:
             assert error == 0
 
 
-def captured(call: Callable[[], None]) -> Callable[[], None]:
-    """A function that replays the call from a graph."""
-    import torch
-
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def run(
     work: Work, arguments: argparse.Namespace, seconds: float, is_drained: bool
 ) -> dict[str, Any]:
@@ -116,7 +105,9 @@ def run(
             def eager() -> None:
                 work.call(recorder)
 
-            moments = _pace(work, captured(eager) if arguments.graph else eager, recorder, seconds)
+            moments = _pace(
+                work, captured(eager).replay if arguments.graph else eager, recorder, seconds
+            )
             gpu.synchronize(work.device)
             lengths_us = [gpu.elapsed_us(begin, end) for begin, end in moments]
         counts = Trace.open(output).ranks[0].counts
@@ -152,7 +143,7 @@ def _pace(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.options(__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--plain-seconds", type=float, default=5)
@@ -160,7 +151,6 @@ def main() -> None:
     parser.add_argument("--events-per-second", type=float, default=1e6)
     parser.add_argument("--blocks", type=int, default=528)
     parser.add_argument("--graph", action="store_true")
-    parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     device = gpu.with_number(arguments.device)
     work = Work.on(device, arguments.blocks, arguments.events_per_second)
@@ -174,7 +164,7 @@ def main() -> None:
         for before, each, after in zip(plain[:-1], drained, plain[1:], strict=True)
     ]
     result = {
-        "date_utc": date.today().isoformat(),
+        **harness.context(f"python -m benchmarks.draining --device {device}"),
         "device": describe_device(device).name,
         "graph": arguments.graph,
         "plain": plain,

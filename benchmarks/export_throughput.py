@@ -1,7 +1,7 @@
 """Slices per second and bytes per slice of the pftrace writer, beside Perfetto's trace builder and
 orjson.
 
-    python benchmarks/export_throughput.py [--slices 200000] [--rounds 7] [--capture-events 10000000]
+    python -m benchmarks.export_throughput [--slices 200000] [--rounds 7] [--capture-events 10000000]
 
 All three turn the same columns in memory into a file: spans with two arguments (peer, slot) and a
 flow each, on 8 ranks x 304 blocks x 4 warps. They run in one process on one thread, in turns, so
@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,11 +22,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+
+from benchmarks import harness
+from benchmarks.harness import forget_peak, peak_bytes, resident_bytes
 
 NUM_RANKS, NUM_BLOCKS, NUM_WARPS = 8, 304, 4
 NUM_TRACKS = NUM_RANKS * NUM_BLOCKS * NUM_WARPS
@@ -93,17 +93,22 @@ def make_batch(num_slices: int) -> Any:
 
 
 def write_kprof(batch: Any, path: Path) -> None:
+    with path.open("wb") as file:
+        begun(file, batch).events(batch)
+
+
+def begun(file: BinaryIO, batch: Any) -> Any:
+    """The writer, ready for events."""
     from kprof.export.model import Header, Rank, Track, TrackKind
     from kprof.export.perfetto import PerfettoWriter
     from kprof.regions import Region, parse_regions
 
     names = (Region(0, ""), *parse_regions(REGIONS).regions)
-    with path.open("wb") as file:
-        writer = PerfettoWriter(file)
-        writer.begin(Header(names, (Rank(0, 1, "Rank 0", ()),), int(batch.end_ns.max())))
-        # Descriptors are written once per track, not per slice: the last one stands for all.
-        writer.tracks([Track(NUM_TRACKS, TrackKind.RANK, "Rank 0", 0)])
-        writer.events(batch)
+    writer = PerfettoWriter(file)
+    writer.begin(Header(names, (Rank(0, 1, "Rank 0", ()),), int(batch.end_ns.max())))
+    # Descriptors are written once per track, not per slice: the last one stands for all.
+    writer.tracks([Track(NUM_TRACKS, TrackKind.RANK, "Rank 0", 0)])
+    return writer
 
 
 def write_builder(batch: Any, path: Path) -> None:
@@ -147,57 +152,22 @@ def write_orjson(batch: Any, path: Path) -> None:
     events: list[dict[str, Any]] = []
     for track, name, start, end, payload, out, into in columns(batch):
         pid = track >> 11
-        events.append(
-            {
-                "ph": "X",
-                "pid": pid,
-                "tid": track,
-                "name": names[name],
-                "cat": categories[name],
-                "ts": start / 1000,
-                "dur": (end - start) / 1000,
-                "args": {"peer": payload & 0xFF, "slot": payload >> 8},
-            }
-        )
+        place = {"pid": pid, "tid": track}
+        slice_ = {"ph": "X", "name": names[name], "cat": categories[name], **place}
+        slice_ |= {"ts": start / 1000, "dur": (end - start) / 1000}
+        events.append(slice_ | {"args": {"peer": payload & 0xFF, "slot": payload >> 8}})
+        flow = {"name": "flow", "cat": "flow", **place}
         if out:
-            events.append(
-                {
-                    "ph": "s",
-                    "pid": pid,
-                    "tid": track,
-                    "name": "flow",
-                    "cat": "flow",
-                    "id": out,
-                    "ts": start / 1000,
-                }
-            )
+            events.append(flow | {"ph": "s", "id": out, "ts": start / 1000})
         if into:
-            events.append(
-                {
-                    "ph": "f",
-                    "pid": pid,
-                    "tid": track,
-                    "name": "flow",
-                    "cat": "flow",
-                    "id": into,
-                    "ts": (end - 1) / 1000,
-                    "bp": "e",
-                }
-            )
+            events.append(flow | {"ph": "f", "id": into, "ts": (end - 1) / 1000, "bp": "e"})
     path.write_bytes(orjson.dumps({"traceEvents": events}))
 
 
 def columns(batch: Any) -> Any:
     """Rows as Python numbers, for the writers that work row by row."""
-    arrays = (
-        batch.track,
-        batch.name,
-        batch.start_ns,
-        batch.end_ns,
-        batch.payload,
-        batch.flow_out,
-        batch.flow_in,
-    )
+    names = ("track", "name", "start_ns", "end_ns", "payload", "flow_out", "flow_in")
+    arrays = [getattr(batch, name) for name in names]
     return zip(*(array.tolist() for array in arrays), strict=True)
 
 
@@ -235,18 +205,11 @@ def stream(num_slices: int, path: Path) -> dict[str, Any]:
 
     Run in a fresh process, so that the peak is the writer's.
     """
-    from kprof.export.model import Header, Rank, Track, TrackKind
-    from kprof.export.perfetto import PerfettoWriter
-    from kprof.regions import Region, parse_regions
-
     batch = make_batch(1 << 20)
-    names = (Region(0, ""), *parse_regions(REGIONS).regions)
     with path.open("wb") as file:
-        writer = PerfettoWriter(file)
-        writer.begin(Header(names, (Rank(0, 1, "Rank 0", ()),), int(batch.end_ns.max())))
-        writer.tracks([Track(NUM_TRACKS, TrackKind.RANK, "Rank 0", 0)])
-        before_mb = resident_mb()
-        reset_peak()
+        writer = begun(file, batch)
+        before_mb = resident_bytes() / 1e6
+        forget_peak()
         begin = time.perf_counter()
         for _ in range(-(-num_slices // len(batch))):
             writer.events(batch)
@@ -258,7 +221,7 @@ def stream(num_slices: int, path: Path) -> dict[str, Any]:
     return {
         "slices": written,
         "slices_per_s": round(written / taken),
-        "memory_beyond_input_mb": round(peak_mb() - before_mb, 1),
+        "memory_beyond_input_mb": round(peak_bytes() / 1e6 - before_mb, 1),
     }
 
 
@@ -310,8 +273,8 @@ def export_capture(capture: Path) -> dict[str, Any]:
 
     trace = Trace.open(capture)
     trace.num_events()
-    before_mb = resident_mb()
-    reset_peak()
+    before_mb = resident_bytes() / 1e6
+    forget_peak()
     begin = time.perf_counter()
     summary = write(trace, capture.with_suffix(".pftrace"), force=True, max_slices=None)
     taken = time.perf_counter() - begin
@@ -325,49 +288,18 @@ def export_capture(capture: Path) -> dict[str, Any]:
         "cpu_seconds": round(time.process_time(), 1),
         "slices_per_s": round(summary.num_slices / taken),
         "bytes_per_slice": round(summary.size_bytes / summary.num_slices, 1),
-        "memory_beyond_input_mb": round(peak_mb() - before_mb, 1),
+        "memory_beyond_input_mb": round(peak_bytes() / 1e6 - before_mb, 1),
     }
 
 
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def reset_peak() -> None:
-    """Forget the highest memory so far (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_mb() -> float:
-    """The highest memory since reset_peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (peak_kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
-    return int(peak_kib) * 1024 / 1e6
-
-
-def device() -> str:
-    models = [
-        line
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    model = models[0].partition(": ")[2] if models else platform.processor()
-    return (
-        f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy "
-        f"{np.__version__}"
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = harness.options(__doc__)
     parser.add_argument("--slices", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--capture-events", type=int, default=0)
     parser.add_argument(
         "--stream-slices", type=int, default=0, help="the writer's memory over so many"
     )
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--export", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--stream-to", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -380,16 +312,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = measure(arguments, Path(folder))
     print_report(report)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    if arguments.output:
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     report: dict[str, Any] = {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "device": device(),
-        "load_before": os.getloadavg()[0],
-        "command": f"python benchmarks/{Path(__file__).name} {' '.join(sys.argv[1:])}".strip(),
+        **harness.context(f"python -m benchmarks.export_throughput {' '.join(sys.argv[1:])}"),
         "slices": arguments.slices,
         "bars": BARS,
     }
@@ -410,7 +339,10 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def in_fresh_process(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.export_throughput", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
@@ -418,7 +350,7 @@ def in_fresh_process(*arguments: str) -> dict[str, Any]:
 
 def print_report(report: dict[str, Any]) -> None:
     print(
-        f"{report['device']}; {report['date']}; {report['slices']:,} slices, two arguments and a "
+        f"{report['device']}; {report['date_utc']}; {report['slices']:,} slices, two arguments and a "
         "flow each"
     )
     for row in report["writers"]:

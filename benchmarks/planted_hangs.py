@@ -11,14 +11,12 @@ differently. No run depends on how fast the machine is.
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
+from benchmarks import harness
 from kprof.hangs.report import describe
 from planted_hangs.world import PLANTED, Case, Fault, reports_of_slow_run, root_of
 
@@ -45,11 +43,10 @@ def wrong_alarms(seeds: range, folder: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.options(__doc__)
     parser.add_argument("--hangs", type=int, default=50, help="runs of each mistake")
     parser.add_argument("--slow", type=int, default=200, help="runs that are slow and correct")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     first = arguments.first_seed
     seeds = range(first, first + arguments.hangs)
@@ -67,8 +64,7 @@ def main() -> int:
     for line in wrong + alarms:
         print(line)
     result = {
-        "date_utc": date.today().isoformat(),
-        "device": f"{platform.machine()} CPU",
+        **harness.context(f"python -m benchmarks.planted_hangs --hangs {arguments.hangs}"),
         "first_seed": first,
         "hangs_of_each": len(seeds),
         "named_right": named_right,
@@ -77,8 +73,8 @@ def main() -> int:
         "cpu_s": round(time.process_time() - begin_s),
         "wrong": wrong + alarms,
     }
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
     return 1 if wrong or alarms else 0
 
 

@@ -9,14 +9,11 @@ shortens the work of one block of one rank. One thread, processor time.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import time
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks import harness
 from kprof.analysis.replay.graph import build_graph
 from kprof.analysis.replay.replay import Change, Edit, Replay
 from kprof.analysis.replay.spans import load_spans
@@ -51,27 +48,17 @@ def measure(topology: str, sizes: Sizes, replays: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--replays", type=int, default=2000)
     parser.add_argument("--items", type=int, default=110)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     shapes = {
         "halo": Sizes(8, 16, options.items),
         "ring": Sizes(64, 16, max(1, options.items // 7)),
     }
     rows = [measure(topology, sizes, options.replays) for topology, sizes in shapes.items()]
-    for row in rows:
-        print(row)
-    if options.json:
-        document = {
-            "command": "python -m benchmarks.replay_speed",
-            "machine": f"{platform.machine()}, Python {platform.python_version()}, one thread",
-            "results": rows,
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    document = harness.context("python -m benchmarks.replay_speed") | {"results": rows}
+    harness.show_and_write(document, options.output)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ page has loaded, the median of five loads. Needs chromium and chromedriver.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from kprof import report as reports
 from kprof.trace import Trace
 
@@ -55,8 +55,7 @@ def measure(browser: Any, page: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    parser = harness.options(__doc__)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     from browsing import chromium
@@ -65,8 +64,8 @@ def main() -> None:
         results = {name: measure(browser, page) for name, page in pages(Path(folder))}
     for name, values in results.items():
         print(f"{name}: {values['size_bytes'] / 1e6:.2f} MB, scripts {values['script_ms']} ms")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.output:
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ that of the second third (the first third is for buffers to grow).
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 import kprof
-from benchmarks.result_files import show_and_write
+from benchmarks import harness
+from benchmarks.harness import resident_bytes, show_and_write
 from kprof.devices.build import BuildOptions, load_library
 from kprof.trace import Trace
 
@@ -39,11 +37,6 @@ _ALLOWED_GROWTH = 1.05
 _ALLOWED_BYTES = 16 << 20
 # A shorter run says nothing of memory.
 _LEAST_SECONDS = 60
-
-
-def resident_bytes() -> int:
-    """Memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def run(output: Path, arguments: argparse.Namespace) -> tuple[int, list[int], float]:
@@ -85,12 +78,11 @@ def judge(memory: Sequence[int]) -> tuple[int, int, bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.options(__doc__)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--arena-mib", type=int, default=64)
     parser.add_argument("--marks", type=int, default=100)
     parser.add_argument("--calls-per-second", type=int, default=100)
-    parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "run.kprof"
@@ -98,9 +90,7 @@ def main() -> int:
         info = Trace.open(output).ranks[0]
     before, after, is_flat = judge(memory)
     result = {
-        "date_utc": date.today().isoformat(),
-        "device": f"{platform.machine()} CPU",
-        "seconds": arguments.seconds,
+        **harness.context(f"python -m benchmarks.soak --seconds {arguments.seconds}"),
         "arena_mib": arguments.arena_mib,
         "launches": len(info.launches),
         "emitted": num_emitted,

@@ -33,17 +33,21 @@ def _on_host_us(work: Callable[[], object], first: Callable[[], object]) -> floa
     return (time.perf_counter() - begin) * 1e6
 
 
-def queued_us(work: Callable[[], object], first: Callable[[], object] = lambda: None) -> float:
+def queued_us(
+    work: Callable[[], object],
+    first: Callable[[], object] = lambda: None,
+    sleep_cycles: int = _SLEEP_CYCLES,
+) -> float:
     """The GPU time of the launches of `work`, which follow those of `first`.
 
-    The GPU sleeps until all of them are queued.
+    The GPU sleeps for `sleep_cycles`, until all of them are queued.
     """
     import torch
 
     cuda: Any = torch.cuda
     begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda.synchronize()
-    cuda._sleep(_SLEEP_CYCLES)
+    cuda._sleep(sleep_cycles)
     first()
     begin.record()
     work()

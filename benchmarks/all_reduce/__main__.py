@@ -14,14 +14,15 @@ filter, and recording. Bandwidth is algorithm bandwidth: bytes of the tensor per
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 import typer
 
+from benchmarks import harness
 from benchmarks.all_reduce.contenders import LADDER_ONLY, LIBRARIES, library_calls, own_call
 from benchmarks.all_reduce.overhead import measure_overhead, measure_parts, plan_of_clocks
 from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
@@ -72,12 +73,12 @@ def compare(output: Output, dtype: str = "bfloat16", calls: int = 100, repeats: 
         rows = [_compare_at(team, plan, num_bytes, element_type, effort) for num_bytes in SIZES]
         overhead = measure_overhead(team.group, plan, SIZES, element_type, effort)
         if team.group.rank == 0:
-            result = _context(team.group, dtype) | {"sizes": rows, "overhead": overhead}
+            result = _context(team, dtype, "compare") | {"sizes": rows, "overhead": overhead}
             output.write_text(json.dumps(result, indent=1) + "\n")
             text = "\n".join(
                 [*_table(rows, "graph_us"), "", *_table(rows, "loop_us"), "", *_bar(rows), ""]
             )
-            text += "\n".join(["", *_overhead_table(overhead), ""])
+            text += "\n".join(["", *_cost_table(overhead), ""])
             output.with_suffix(".txt").write_text(text)
             print(text)
 
@@ -91,7 +92,7 @@ def cost(output: Output, calls: int = 200, repeats: int = 13) -> None:
         effort = Effort(calls, repeats)
         rows = measure_parts(team.group, plan, clocks, COST_SIZES, effort)
         if team.group.rank == 0:
-            result = _context(team.group, "bfloat16") | {"sizes": rows}
+            result = _context(team, "bfloat16", "cost") | {"sizes": rows}
             output.write_text(json.dumps(result, indent=1) + "\n")
             print("\n".join(_cost_table(rows)))
 
@@ -196,12 +197,11 @@ def _compare_at(
     return row
 
 
-def _context(group: Group, dtype: str) -> dict[str, Any]:
-    return {
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "gpus": f"{group.world_size} x {torch.cuda.get_device_name()}",
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
+def _context(team: _Team, dtype: str, command: str) -> dict[str, Any]:
+    ranks = team.group.world_size
+    line = f"torchrun --nproc-per-node {ranks} -m benchmarks.all_reduce {command}"
+    return harness.context(line, team.device) | {
+        "GPUs of one host": ranks,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
         "dtype": dtype,
         "method": "median of repeats, slowest rank; loop: calls between two events; "
@@ -214,20 +214,15 @@ def _size(num_bytes: int) -> str:
 
 
 def _table(rows: list[dict[str, Any]], key: str) -> list[str]:
-    names = list(rows[0][key])
     how = "replayed from a graph" if key == "graph_us" else "called in a loop"
-    lines = [
-        f"us per call, {how} (GB/s of algorithm bandwidth)",
-        f"{'size':>8} " + " ".join(f"{name:>18}" for name in names),
-    ]
-    for row in rows:
-        cells = [_cell(row[key].get(name), row["bytes"]) for name in names]
-        lines.append(f"{_size(row['bytes']):>8} " + " ".join(f"{cell:>18}" for cell in cells))
-    return lines
-
-
-def _cell(time_us: float | None, num_bytes: int) -> str:
-    return "" if time_us is None else f"{time_us:.2f} ({num_bytes / time_us / 1e3:.1f})"
+    table = {
+        _size(row["bytes"]): {
+            name: f"{us:.2f} ({row['bytes'] / us / 1e3:.1f})" for name, us in row[key].items()
+        }
+        for row in rows
+    }
+    text = pd.DataFrame.from_dict(table, orient="index").fillna("").to_string()
+    return [f"us per call, {how} (GB/s of algorithm bandwidth)", text]
 
 
 def _bar(rows: list[dict[str, Any]]) -> list[str]:
@@ -254,26 +249,17 @@ def _bar(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _overhead_table(overhead: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "us per call of auto from a graph: not recorded (kprof compiled out), recorded as a launch "
-        "in a loop is, recorded as a captured launch is"
-    ]
-    for row in overhead:
-        columns = [f"{_size(row['bytes']):>8}", f"{row['off_us']:.2f}"]
-        for name in ("recording_us", "recording_in_graph_us"):
-            columns.append(f"{row[name]:.2f} {row[name] / row['off_us'] - 1:+.1%}")
-        lines.append("  ".join(columns))
-    return lines
-
-
 def _cost_table(rows: list[dict[str, Any]]) -> list[str]:
-    names = [name for name in rows[0] if name not in ("bytes", "off_us")]
-    lines = [f"{'size':>8}  {'off':>6}  " + "  ".join(f"{name[:-3]:>18}" for name in names)]
-    for row in rows:
-        cells = [f"{row[name]:8.2f} {row[name] / row['off_us'] - 1:+9.1%}" for name in names]
-        lines.append(f"{_size(row['bytes']):>8}  {row['off_us']:6.2f}  " + "  ".join(cells))
-    return lines
+    """What each column adds to calls that are not recorded (kprof compiled out)."""
+    table = {
+        _size(row["bytes"]): {
+            name.removesuffix("_us"): f"{us:.2f} {us / row['off_us'] - 1:+.1%}"
+            for name, us in row.items()
+            if name != "bytes"
+        }
+        for row in rows
+    }
+    return ["us per call of auto", pd.DataFrame.from_dict(table, orient="index").to_string()]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.harness import captured
 from kprof.devices.groups import Group
 
 Call = Callable[[], object]
@@ -56,21 +57,6 @@ def time_graphs_us(group: Group, calls: dict[str, Call], effort: Effort) -> dict
     return {
         name: each_us / CALLS_PER_GRAPH for name, each_us in _median_of_slowest(group, own).items()
     }
-
-
-def captured(call: Call, num_calls: int) -> torch.cuda.CUDAGraph:
-    """A graph of `num_calls` calls."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(num_calls):
-            call()
-    return graph
 
 
 def _elapsed_together_us(group: Group, work: Call, num_times: int) -> float:

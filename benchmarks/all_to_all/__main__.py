@@ -20,23 +20,24 @@ copy kernel writes to all peers at once.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from benchmarks import harness
 from benchmarks.all_to_all.links import bytes_between_ranks, measure_bytes_per_second
+from benchmarks.harness import spread
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
+from instrumented_kernels.queued_time import queued_us
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.groups import Group
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
@@ -55,7 +56,6 @@ CALLS_PER_BATCH: Final = 20
 NUM_WARMUPS: Final = 3
 # Holds a batch of every variant; the larger, the fewer of its pages the GPU can translate at once.
 DEFAULT_ARENA_MIB: Final = 1024
-SLEEP_CYCLES: Final = 4_000_000
 CLOCKS: Final = ("gpu", "wall", "alone")
 HOW: Final = ("off again", "recording")
 
@@ -96,15 +96,12 @@ def contenders(
 
 
 def gpu_us(work: Callable[[], None]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(SLEEP_CYCLES)
-    work()  # brings the ranks together
-    begin.record()
-    for _ in range(CALLS_PER_BATCH):
-        work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3 / CALLS_PER_BATCH
+    def batch() -> None:
+        for _ in range(CALLS_PER_BATCH):
+            work()
+
+    # The call before the batch brings the ranks together.
+    return queued_us(batch, work) / CALLS_PER_BATCH
 
 
 def wall_us(work: Callable[[], None], num_calls: int) -> float:
@@ -147,11 +144,6 @@ def slowest(group: Group, times: dict[str, list[list[float]]]) -> dict[str, list
         ]
         for name in times
     }
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"p25": round(low, 2), "median": round(middle, 2), "p75": round(high, 2)}
 
 
 def percent_above(off: list[float], measured: list[float]) -> dict[str, float]:
@@ -268,12 +260,9 @@ def print_table(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--arena-mib", type=int, default=DEFAULT_ARENA_MIB)
-    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     device = choose_device("auto")
     assert device != "cpu", "this benchmark needs a GPU for every rank"
@@ -292,11 +281,12 @@ def main() -> None:
             for p in SHAPES
         }
         result = {
-            "device": f"{group.world_size} x {torch.cuda.get_device_name(device)}, one host",
-            "toolchain": f"torch {torch.__version__}, CUDA {torch.version.cuda}",
-            "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-            "command": f"torchrun --nproc-per-node {group.world_size} -m benchmarks.all_to_all "
-            f"--repeats {arguments.repeats} --arena-mib {arguments.arena_mib}",
+            **harness.context(
+                f"torchrun --nproc-per-node {group.world_size} -m benchmarks.all_to_all "
+                f"--repeats {arguments.repeats} --arena-mib {arguments.arena_mib}",
+                device,
+            ),
+            "GPUs of one host": group.world_size,
             "link GB/s out of each GPU": round(link_rate / 1e9, 1),
             "shapes": shapes,
             "summary": summarize(shapes),

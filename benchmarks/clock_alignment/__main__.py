@@ -22,8 +22,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks import harness
 from benchmarks.clock_alignment import known_truth
-from benchmarks.result_files import show_and_write
+from benchmarks.harness import show_and_write
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
 from kprof.capture.directory import Capture
@@ -39,12 +40,11 @@ WORKLOAD = str(Path(__file__).with_name("workload.py"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = harness.options(__doc__)
     parser.add_argument("--nproc", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--target", default="auto")
     parser.add_argument("--shape", default="64,6,2048,32")
-    parser.add_argument("--output", type=Path)
     parser.add_argument("--samples", type=Path, help="keep the calibrations' samples here")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -10,16 +10,15 @@ my_kernel`, and records it. Neither pip nor the build of kernels has anything in
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
+
+from benchmarks import harness
 
 ROOT = Path(__file__).parents[2]
 STEPS = {
@@ -35,9 +34,8 @@ FINDING = "finding "
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.options(__doc__)
     parser.add_argument("--from", dest="origin", default=str(ROOT), help="what to clone")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         seconds, output = measure(Path(name), options.origin)
@@ -51,8 +49,8 @@ def main() -> None:
         f"{'to the first finding':<24} {total:6.1f} s, of which {processor_s:.1f} s of processor "
         "time"
     )
-    if options.json:
-        options.json.write_text(json.dumps(result(seconds, processor_s), indent=1) + "\n")
+    if options.output:
+        options.output.write_text(json.dumps(result(seconds, processor_s), indent=1) + "\n")
 
 
 def measure(folder: Path, origin: str) -> tuple[dict[str, float], str]:
@@ -84,10 +82,7 @@ def measure(folder: Path, origin: str) -> tuple[dict[str, float], str]:
 
 def result(seconds: dict[str, float], processor_s: float) -> dict[str, object]:
     return {
-        "date_utc": datetime.now(timezone.utc).date().isoformat(),
-        "device": f"{platform.machine()} CPU, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}",
-        "load_average": round(os.getloadavg()[0], 1),
+        **harness.context("python -m benchmarks.first_finding"),
         "seconds": {step: round(taken, 1) for step, taken in seconds.items()},
         "total_s": round(sum(seconds.values()), 1),
         "processor_s": round(processor_s, 1),

@@ -10,38 +10,24 @@ waits that last long; all schemes are interleaved within every repeat.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-from datetime import datetime, timezone
-from pathlib import Path
-
+from benchmarks import harness
 from benchmarks.hang_cost.watching import measure_watching
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--device", help="a GPU, as torch names it")
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--looks", type=int, default=100)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    result: dict[str, object] = {
-        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "host": f"{platform.machine()} CPU",
-    }
+    result: dict[str, object] = harness.context("python -m benchmarks.hang_cost")
     if arguments.device:
         from benchmarks.hang_cost.kernels import measure_kernels
 
         result |= measure_kernels(arguments.device, arguments.repeats)
     else:
         result |= measure_watching(arguments.looks)
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+    harness.show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ that last long."""
 from __future__ import annotations
 
 import ctypes
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.probe_overhead.bench import interleaved, spread
+from benchmarks.harness import interleaved, percent_above, spread
 from kprof import abi
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import target_of_device
@@ -82,31 +82,32 @@ class Bench:
             arena.reset(arena.state())
 
     def copy(self, scheme: Scheme, blocks_per_sm: int) -> Callable[[], None]:
-        """Launches the token copy."""
+        """Prepares a launch of the token copy."""
         blocks = blocks_per_sm * self.num_sms
+        buffer = self._buffer(scheme, blocks)
         return lambda: _check(
             self._library.run_token_copy(
                 scheme.number, blocks, THREADS, _pointer(self.target), _pointer(self.source),
-                NUM_TOKENS, TOKEN_BYTES // VECTOR_BYTES, self._buffer(scheme, blocks), None,
+                NUM_TOKENS, TOKEN_BYTES // VECTOR_BYTES, buffer, None,
             )
         )  # fmt: skip
 
     def tight(self, scheme: Scheme) -> Callable[[], None]:
-        """Launches the loop of nothing but events."""
+        """Prepares a launch of the loop of nothing but events."""
+        buffer = self._buffer(scheme, self.num_sms)
         return lambda: _check(
             self._library.run_tight_loop(
                 scheme.number, self.num_sms, THREADS, _pointer(self.target), TIGHT_EVENTS,
-                self._buffer(scheme, self.num_sms), None,
+                buffer, None,
             )
         )  # fmt: skip
 
     def long_waits(self, scheme: Scheme) -> Callable[[], None]:
-        """Launches waits of 100 us each."""
+        """Prepares a launch of waits of 100 us each."""
         blocks = 2 * self.num_sms
+        buffer = self._buffer(scheme, blocks)
         return lambda: _check(
-            self._library.run_long_waits(
-                scheme.number, blocks, THREADS, LONG_WAITS, self._buffer(scheme, blocks), None
-            )
+            self._library.run_long_waits(scheme.number, blocks, THREADS, LONG_WAITS, buffer, None)
         )
 
     def num_lines_written(self) -> int:
@@ -145,7 +146,7 @@ def measure_kernels(device: str, repeats: int) -> dict[str, object]:
         tight = _table(bench, bench.tight, repeats, TIGHT_EVENTS / 1e3)
         copies = {
             f"token copy, {blocks} blocks per SM, us": _table(
-                bench, lambda scheme, blocks=blocks: bench.copy(scheme, blocks), repeats
+                bench, partial(bench.copy, blocks_per_sm=blocks), repeats
             )
             for blocks in (2, 4)
         }
@@ -173,22 +174,17 @@ def _table(
     names: Sequence[str] = tuple(SCHEMES),
 ) -> dict[str, object]:
     """Quartiles, and the differences that watching and announcing make between alternating launches."""
-    works = {name: work(SCHEMES[name]) for name in names}
+    works = {name: partial(work, SCHEMES[name]) for name in names}
     times = {
         name: [value / events_per_ns for value in values]
-        for name, values in interleaved(bench, works, repeats).items()
+        for name, values in interleaved(works, repeats, bench.reset).items()
     }
     table: dict[str, object] = {name: spread(values) for name, values in times.items()}
     pairs = zip(times[_UNWATCHED], times[_WATCHED], strict=True)
     table["watched less nobody watches"] = spread([watched - off for off, watched in pairs])
-    base = statistics.median(times["span"])
-    table["watched against span, percent"] = round(
-        100 * (statistics.median(times[_WATCHED]) / base - 1), 2
-    )
+    table["watched against span, percent"] = percent_above(times["span"], times[_WATCHED])
     if _TOLD in times:
         pairs = zip(times["span"], times[_TOLD], strict=True)
         table["announced less span"] = spread([told - span for span, told in pairs])
-        table["announced against span, percent"] = round(
-            100 * (statistics.median(times[_TOLD]) / base - 1), 2
-        )
+        table["announced against span, percent"] = percent_above(times["span"], times[_TOLD])
     return table

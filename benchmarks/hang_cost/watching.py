@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import spread
 from kprof.capture.claims import Claim
 from kprof.capture.directory import announce_rank
 from kprof.capture.manifest import Launch
@@ -74,14 +75,9 @@ def measure_watching(num_looks: int, interval_s: float = 1.0) -> dict[str, objec
         "ranks": NUM_RANKS,
         "tracks that wait, per rank": NUM_TRACKS,
         "looks": num_looks,
-        "look at a run that moves, ms": _quartiles(moving),
-        "look at a run that stands, ms": _quartiles(standing),
+        "look at a run that moves, ms": spread(moving),
+        "look at a run that stands, ms": spread(standing),
         "percent of a core, a look every second": round(
             statistics.mean(moving) / (10 * interval_s), 3
         ),
     }
-
-
-def _quartiles(values: list[float]) -> dict[str, float]:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"p25": round(low, 3), "median": round(middle, 3), "p75": round(high, 3)}

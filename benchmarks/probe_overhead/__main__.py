@@ -11,24 +11,16 @@ the trace with GPU events around the same launch.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterable
-from datetime import datetime, timezone
-from pathlib import Path
+from functools import partial
 
 import torch
 
+from benchmarks import harness
+from benchmarks.harness import interleaved, percent_above, show_and_write, spread
 from benchmarks.probe_overhead.agreement import clock_agreement, clock_steps, phase_agreement
-from benchmarks.probe_overhead.bench import (
-    FILTER_SCHEMES,
-    SCHEMES,
-    TIGHT_EVENTS,
-    Bench,
-    interleaved,
-    spread,
-)
-from benchmarks.result_files import show_and_write
+from benchmarks.probe_overhead.bench import FILTER_SCHEMES, SCHEMES, TIGHT_EVENTS, Bench
 
 BLOCKS_PER_SM = (2, 4)
 
@@ -36,22 +28,21 @@ BLOCKS_PER_SM = (2, 4)
 def copy_table(
     bench: Bench, blocks_per_sm: int, repeats: int, names: Iterable[str] = SCHEMES
 ) -> dict[str, object]:
-    works = {name: bench.copy(SCHEMES[name], blocks_per_sm) for name in names}
-    times = interleaved(bench, works, repeats)
-    base = statistics.median(times["none"])
+    works = {name: partial(bench.copy, SCHEMES[name], blocks_per_sm) for name in names}
+    times = interleaved(works, repeats, bench.reset)
     assert torch.equal(bench.source, bench.target)
     return {
         name: {
             "us": spread(values),
-            "slowdown_percent": round(100 * (statistics.median(values) / base - 1), 2),
+            "slowdown_percent": percent_above(times["none"], values),
         }
         for name, values in times.items()
     }
 
 
 def tight_table(bench: Bench, repeats: int, is_unrolled: bool) -> dict[str, object]:
-    works = {name: bench.tight(scheme, is_unrolled) for name, scheme in SCHEMES.items()}
-    times = interleaved(bench, works, repeats)
+    works = {name: partial(bench.tight, scheme, is_unrolled) for name, scheme in SCHEMES.items()}
+    times = interleaved(works, repeats, bench.reset)
     table: dict[str, object] = {
         name: {"ns_per_event": spread([1e3 * us / TIGHT_EVENTS for us in values])}
         for name, values in times.items()
@@ -64,17 +55,14 @@ def tight_table(bench: Bench, repeats: int, is_unrolled: bool) -> dict[str, obje
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     bench = Bench("cuda:0")
     result: dict[str, object] = {
-        "device": torch.cuda.get_device_name(0),
-        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "command": f"python -m benchmarks.probe_overhead --repeats {arguments.repeats}",
+        **harness.context(
+            f"python -m benchmarks.probe_overhead --repeats {arguments.repeats}", bench.device
+        ),
         "tight loop, 8 warps per SM": tight_table(bench, arguments.repeats, True),
         "tight loop of one event, 8 warps per SM": tight_table(bench, arguments.repeats, False),
     }

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from benchmarks.probe_overhead.bench import Bench, spread, time_us
+from benchmarks.harness import spread
+from benchmarks.probe_overhead.bench import Bench
+from instrumented_kernels.queued_time import queued_us
 
 # A step takes some ns: spans of 2 us to a millisecond, at random.
 SPAN_STEPS = (1_000, 200_000)
@@ -111,7 +113,7 @@ def _phases(bench: Bench, clock: str, repeats: int) -> dict[str, object]:
     work = bench.passes(clock, NUM_PASSES)
     for _ in range(repeats + 2):
         bench.reset()
-        event_us.append(time_us(work))
+        event_us.append(queued_us(work))
         events, _ = bench.decoded()
         ends = events["start_ns"] + events["duration_ns"]
         first_to_last.append((ends.max() - events["start_ns"].min()) / 1e3)

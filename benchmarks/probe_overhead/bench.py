@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import random
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +35,6 @@ THREADS = 256
 TIGHT_WARPS_PER_SM = 8
 TIGHT_EVENTS = 2000
 ARENA_BYTES = 256 << 20
-SLEEP_CYCLES = 200_000
-NUM_WARMUPS = 5
 CLOCKS = {"realtime": "0", "cycles": "1"}
 _FOLDER = Path(__file__).parent
 
@@ -124,23 +120,24 @@ class Bench:
         self.classic[:1].zero_()
 
     def copy(self, scheme: Scheme, blocks_per_sm: int) -> Callable[[], None]:
-        """Launches the token copy."""
+        """Prepares a launch of the token copy."""
         blocks = blocks_per_sm * self.num_sms
+        buffer = self.buffer(scheme, blocks, THREADS // 32)
         return lambda: _check(
             self.libraries[scheme.clock].probe_token_copy(
                 scheme.number, blocks, THREADS, self.target.data_ptr(), self.source.data_ptr(),
                 NUM_TOKENS, TOKEN_BYTES // VECTOR_BYTES, self.classic.data_ptr(),
-                self.buffer(scheme, blocks, THREADS // 32), 0,
+                buffer, 0,
             )
         )  # fmt: skip
 
     def tight(self, scheme: Scheme, is_unrolled: bool) -> Callable[[], None]:
-        """Launches the loop of nothing but events, by four or one at a time."""
+        """Prepares a launch of the loop of nothing but events, by four or one at a time."""
+        buffer = self.buffer(scheme, self.num_sms, TIGHT_WARPS_PER_SM)
         return lambda: _check(
             self.libraries[scheme.clock].probe_tight_loop(
                 scheme.number, is_unrolled, self.num_sms, 32 * TIGHT_WARPS_PER_SM, self.target.data_ptr(),
-                TIGHT_EVENTS, self.classic.data_ptr(),
-                self.buffer(scheme, self.num_sms, TIGHT_WARPS_PER_SM), 0,
+                TIGHT_EVENTS, self.classic.data_ptr(), buffer, 0,
             )
         )  # fmt: skip
 
@@ -233,42 +230,3 @@ def _load(device: str, cycles_define: str) -> ctypes.CDLL:
 def _check(error: int) -> None:
     if error:
         raise RuntimeError(f"launch failed with {error}")
-
-
-def time_us(work: Callable[[], None]) -> float:
-    """GPU time of what `work` launches.
-
-    A sleeping kernel goes first: the launches are queued before it ends.
-    """
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(SLEEP_CYCLES)
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
-
-
-def interleaved(
-    bench: Bench, works: dict[str, Callable[[], None]], repeats: int
-) -> dict[str, list[float]]:
-    """Times by scheme.
-
-    Every repeat has another order: what a scheme leaves in the caches costs the one after it.
-    """
-    times: dict[str, list[float]] = {name: [] for name in works}
-    order = random.Random(1)
-    for repeat in range(repeats + NUM_WARMUPS):
-        for name in order.sample(list(works), len(works)):
-            bench.reset()
-            torch.cuda.synchronize()
-            elapsed = time_us(works[name])
-            if repeat >= NUM_WARMUPS:
-                times[name].append(elapsed)
-    return times
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"p25": round(low, 3), "median": round(middle, 3), "p75": round(high, 3)}

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ import torch
 import typer
 
 import instrumented_kernels
+from benchmarks import harness
 from benchmarks.all_reduce.overhead import GraphRecorder
 from benchmarks.single_gpu.contenders import CASES, DEVICE, Case
 from benchmarks.single_gpu.sweeps import SWEEPS
@@ -46,10 +46,7 @@ def main(
     copies = {num_bytes >> 20: copy_gb_per_s(num_bytes) for num_bytes in _LARGE_COPIES_BYTES}
     large = max(copies.values())
     head = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "command": "python -m benchmarks.single_gpu",
+        **harness.context("python -m benchmarks.single_gpu", "cuda"),
         "large_copies_gb_per_s": {f"{mib} MiB": round(speed) for mib, speed in copies.items()},
     }
     print(

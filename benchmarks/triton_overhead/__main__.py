@@ -11,23 +11,21 @@ after the others. Takes two minutes, without Proton one.
 
 from __future__ import annotations
 
-import argparse
 import traceback
-from datetime import datetime, timezone
-from pathlib import Path
+from functools import partial
 
 import torch
 import triton
 
+from benchmarks import harness
+from benchmarks.harness import interleaved
 from benchmarks.probe_overhead.bench import NUM_TOKENS, Bench
 from benchmarks.probe_overhead.bench import SCHEMES as CPP_SCHEMES
-from benchmarks.result_files import show_and_write
 from benchmarks.triton_overhead.bench import (
     MATMUL_SIZE,
     SCHEMES,
     TILE,
     TritonBench,
-    interleaved,
     proton_scheme,
     records_of_distributed,
     records_of_kprof,
@@ -47,13 +45,10 @@ def copy_table(
 ) -> dict[str, object]:
     """Slowdowns of the copy; the C++ probe's against the C++ copy, Triton's against Triton's."""
     num_programs = programs_per_sm * bench.num_sms
-    works = {
-        name: lambda scheme=scheme: bench.copy(scheme, num_programs)
-        for name, scheme in SCHEMES.items()
-    }
+    works = {name: partial(bench.copy, scheme, num_programs) for name, scheme in SCHEMES.items()}
     for name, scheme_name in CPP.items():
-        works[name] = lambda scheme=CPP_SCHEMES[scheme_name]: cpp.copy(scheme, programs_per_sm)
-    times = interleaved(bench.reset, works, repeats)
+        works[name] = partial(cpp.copy, CPP_SCHEMES[scheme_name], programs_per_sm)
+    times = interleaved(works, repeats, bench.reset)
     of_triton = slowdowns({name: times[name] for name in SCHEMES})
     of_cpp = slowdowns({name: times[name] for name in CPP}, base="C++, none")
     assert torch.equal(bench.source, bench.target)
@@ -62,8 +57,8 @@ def copy_table(
 
 def matmul_table(bench: TritonBench, repeats: int) -> dict[str, object]:
     """Slowdowns of the matmul."""
-    works = {name: lambda scheme=scheme: bench.matmul(scheme) for name, scheme in SCHEMES.items()}
-    table = slowdowns(interleaved(bench.reset, works, repeats))
+    works = {name: partial(bench.matmul, scheme) for name, scheme in SCHEMES.items()}
+    table = slowdowns(interleaved(works, repeats, bench.reset))
     torch.testing.assert_close(bench.c, bench.a @ bench.b, atol=0.05, rtol=0.02)
     return table
 
@@ -119,21 +114,19 @@ def proton_tables(bench: TritonBench, num_programs: int, repeats: int) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--no-proton", action="store_true", help="leave Proton out")
     arguments = parser.parse_args()
     cpp = Bench("cuda:0")
     bench = TritonBench("cuda:0", cpp.arena)
     result: dict[str, object] = {
-        "device": torch.cuda.get_device_name(0),
+        **harness.context(
+            f"python -m benchmarks.triton_overhead --repeats {arguments.repeats}"
+            + " --no-proton" * arguments.no_proton,
+            bench.device,
+        ),
         "triton": triton.__version__,
-        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "command": f"python -m benchmarks.triton_overhead --repeats {arguments.repeats}"
-        + " --no-proton" * arguments.no_proton,
     }
     for programs_per_sm in PROGRAMS_PER_SM:
         name = f"copy, {programs_per_sm} programs per SM"
@@ -143,7 +136,7 @@ def main() -> None:
     num_programs = PROGRAMS_PER_SM[0] * bench.num_sms
     if not arguments.no_proton:
         result |= proton_tables(bench, num_programs, arguments.repeats)
-    show_and_write(result, arguments.json)
+    harness.show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

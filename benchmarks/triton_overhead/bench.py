@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 import kprof.triton as kp
-from benchmarks.probe_overhead.bench import NUM_TOKENS, NUM_WARMUPS, TOKEN_BYTES, spread
+from benchmarks.harness import percent_above, spread
+from benchmarks.probe_overhead.bench import NUM_TOKENS, TOKEN_BYTES
 from benchmarks.triton_overhead.kernels import (
     DISTRIBUTED,
     KPROF,
@@ -23,6 +23,7 @@ from benchmarks.triton_overhead.kernels import (
     matmul,
     regions,
 )
+from instrumented_kernels.queued_time import queued_us
 from kprof import abi
 from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
@@ -33,8 +34,6 @@ from kprof.recording.region_ids import RegionIds
 if TYPE_CHECKING:
     import pandas as pd
 
-# Longer than Triton takes to launch: the kernel is queued before the GPU wakes.
-SLEEP_CYCLES = 1_500_000
 ROW_WORDS = TOKEN_BYTES // 4
 ROW_BLOCK = 1 << math.ceil(math.log2(ROW_WORDS))
 MATMUL_SIZE = 4096
@@ -140,48 +139,10 @@ class TritonBench:
         return events, decoder, len(chunks) / max(1, len(events))
 
 
-def time_us(work: Launch) -> float:
-    """GPU time of what `work` launches.
-
-    A sleeping kernel goes first: the launch is queued before it ends.
-    """
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(SLEEP_CYCLES)
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
-
-
-def interleaved(
-    reset: Callable[[], None], works: dict[str, Callable[[], Launch]], repeats: int
-) -> dict[str, list[float]]:
-    """Times by scheme.
-
-    The order rotates from repeat to repeat, so that none always follows the same other one.
-    """
-    times: dict[str, list[float]] = {name: [] for name in works}
-    names = list(works)
-    for repeat in range(repeats + NUM_WARMUPS):
-        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-            reset()
-            launch = works[name]()
-            torch.cuda.synchronize()
-            elapsed = time_us(launch)
-            if repeat >= NUM_WARMUPS:
-                times[name].append(elapsed)
-    return times
-
-
 def slowdowns(times: dict[str, list[float]], base: str = "none") -> dict[str, object]:
     """Medians, quartiles and what they are above the `base`."""
-    floor = statistics.median(times[base])
     return {
-        name: {
-            "us": spread(values),
-            "slowdown_percent": round(100 * (statistics.median(values) / floor - 1), 2),
-        }
+        name: {"us": spread(values), "slowdown_percent": percent_above(times[base], values)}
         for name, values in times.items()
     }
 
@@ -189,7 +150,7 @@ def slowdowns(times: dict[str, list[float]], base: str = "none") -> dict[str, ob
 def records_of_kprof(bench: TritonBench, launch: Launch) -> dict[str, object]:
     """What one launch recorded."""
     torch.cuda.synchronize()
-    elapsed_us = time_us(launch)
+    elapsed_us = queued_us(launch)
     events, decoder, bytes_per_event = bench.decoded()
     end_ns = (events["start_ns"] + events["duration_ns"]).max()
     return {
@@ -209,7 +170,7 @@ def records_of_distributed(
 ) -> dict[str, object]:
     """What one launch recorded in Triton-distributed's scheme: low word the tag, high word the clock's low 32 bits."""
     torch.cuda.synchronize()
-    elapsed_us = time_us(launch)
+    elapsed_us = queued_us(launch)
     slots = bench.slots.cpu()
     ticks = slots[slots != 0] >> 32 & 0xFFFF_FFFF
     return {

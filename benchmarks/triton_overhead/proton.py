@@ -10,14 +10,14 @@ import torch
 import triton.profiler as proton
 import triton.profiler.language as pl
 
-from benchmarks.probe_overhead.bench import spread
+from benchmarks.harness import percent_above, spread
 from benchmarks.triton_overhead.bench import (
     NUM_WARPS,
     Launch,
     kernel_times_us,
     spans_in_trace,
-    time_us,
 )
+from instrumented_kernels.queued_time import queued_us
 
 # Every warp writes when a scope begins and when it ends: a word for the scope and one for the
 # clock.
@@ -47,9 +47,7 @@ def proton_table(
     return {
         "kernel alone, plain, us": spread(floor),
         "kernel alone, us": spread(times),
-        "slowdown_percent": round(
-            100 * (statistics.median(times) / statistics.median(floor) - 1), 2
-        ),
+        "slowdown_percent": percent_above(floor, times),
         "launch with Proton's work on the host, us": spread(around),
         "events": len(spans),
         "lost": expected - len(spans),
@@ -64,7 +62,7 @@ def _timed(
     session = proton.start(str(name), backend="instrumentation", data="tree")
     launch()
     times = kernel_times_us(launch, kernel, repeats)
-    around = [time_us(launch) for _ in range(repeats)]
+    around = [queued_us(launch) for _ in range(repeats)]
     torch.cuda.synchronize()
     proton.finalize(session)
     return times, around

@@ -1,4 +1,4 @@
-"""The plants of `benchmarks/what_if/plants` on a machine, not on two GPUs: found first, and worth what they cost."""
+"""The plants of `benchmarks/plants` on a machine, not on two GPUs: found first, and worth what they cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from benchmarks.what_if.plants.schedule import (
+from benchmarks.plants.schedule import (
     BALANCED,
     CALLS,
     MAX_ITEMS,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import single_gpu_recordings
+from benchmarks import recordings, two_gpu_runs
 from benchmarks.runs import Runs
 from benchmarks.single_gpu_runs import CAPTURES, KERNELS, PARTS, STEPS, TEST_FILE, workload
 
@@ -54,8 +56,8 @@ def test_captures_are_of_workloads_that_exist(name: str) -> None:
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 def test_recordings_are_of_every_step_of_the_ladders(target: str) -> None:
     found = set()
-    for name in single_gpu_recordings.steps():
-        python, _, module, *options = single_gpu_recordings.command_of(name, target)
+    for name in recordings.steps():
+        python, _, module, *options = recordings.command_of(name, target)
         known = parsed(module, options)
         assert python == "python"
         assert known["graph"] == (target == "cuda")
@@ -63,6 +65,38 @@ def test_recordings_are_of_every_step_of_the_ladders(target: str) -> None:
     for kernel in KERNELS:
         plan = importlib.import_module(f"instrumented_kernels.{kernel}.plan")
         assert {variant for of, variant in found if of == kernel} == set(plan.VARIANTS)
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_recordings_of_several_ranks_are_of_workloads_that_exist(target: str) -> None:
+    names = recordings.steps(num_ranks=2)
+    assert len(set(names)) == len(names)
+    for name in names:
+        _, _, module, *options = recordings.command_of(name, target)
+        kernel, _, variant = name.partition("-")
+        assert module == f"instrumented_kernels.{kernel}"
+        assert parsed(module, options)["variant"] == variant
+
+
+def test_a_ladder_has_each_promise_beside_the_next_step() -> None:
+    traces = Path(__file__).parents[2] / "traces"
+    names = ("token_flags", "balanced", "pipelined")
+    rows = recordings.ladders(
+        [traces / f"all_to_all-{name}-4xH200-skew3-264blocks.kprof" for name in names]
+    )
+    first, second, last = rows
+    assert first["gained"] == pytest.approx(1 - second["call_us"] / first["call_us"], abs=0.001)
+    assert first["promised"] > 0.25
+    assert second["gained"] > 0
+    assert "gained" not in last
+
+
+@pytest.mark.parametrize("part", two_gpu_runs.PARTS)
+def test_parts_of_a_run_on_two_gpus_are_modules_that_exist(part: str, tmp_path: Path) -> None:
+    for target in ("cuda", "cpu"):
+        for _, arguments in two_gpu_runs.commands(part, tmp_path, target):
+            modules = [name for option, name in pairwise(arguments) if option == "-m"]
+            assert all(importlib.util.find_spec(name) for name in modules if name != "gpu")
 
 
 def test_a_recording_is_kept_with_its_entry_in_the_index(tmp_path: Path) -> None:
@@ -74,11 +108,11 @@ def test_a_recording_is_kept_with_its_entry_in_the_index(tmp_path: Path) -> None
     run = Runs(tmp_path, limit_s=60.0)
     out = tmp_path / "out"
     out.mkdir()
-    entries = tomllib.loads(single_gpu_recordings.keep(run, "skinny_gemm-tiled", out))
+    entries = tomllib.loads(recordings.keep(run, "skinny_gemm-tiled", out))
     (path,) = out.iterdir()
     entry = entries.pop(path.name)
     assert not entries
-    assert path.name == "skinny_gemm-tiled-1xH200.kprof"
+    assert path.name == "skinny_gemm-tiled-4xH200.kprof"
     assert entry["kernel"] == "instrumented_kernels/skinny_gemm, variant tiled"
     assert entry["shows"].startswith("1 block does all the work")
     assert entry["sha256"] == {
@@ -93,7 +127,7 @@ def test_only_one_workload_at_a_time_has_the_gpu(
     fcntl = pytest.importorskip("fcntl")
     # For monkeypatch to restore.
     monkeypatch.setenv("PYTHONPATH", "")
-    single_gpu_recordings.take_turns(tmp_path)
+    recordings.take_turns(tmp_path)
     (tmp_path / "torch.py").write_text("print('imported')")
     startup = tmp_path / "startup" / "sitecustomize.py"
     asks = startup.read_text().replace("fcntl.LOCK_EX", "fcntl.LOCK_EX | fcntl.LOCK_NB")

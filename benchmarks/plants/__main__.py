@@ -10,7 +10,7 @@ recording:
     error     predicted gain against what the launches without the plant took less, as a part of the latter; without
               the late rank ranks start together: a finding takes away its plant and what it is late by chance
 
-    python -m benchmarks.what_if.plants [--runs 5] [--json benchmarks/results/what_if_plants.json]
+    python -m benchmarks.plants [--runs 5] [--json benchmarks/results/plants.json]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.what_if.plants.schedule import (
+from benchmarks.plants.schedule import (
     BALANCED,
     PLANTS,
     Section,
@@ -64,7 +64,7 @@ class Outcome:
 
 def record_all(output: Path, target: str, rounds: int, threads: int) -> Trace:
     """One recording of all plants."""
-    module = ("-m", "benchmarks.what_if.plants.ranks", "--target", target)
+    module = ("-m", "benchmarks.plants.ranks", "--target", target)
     sizes = ("--rounds", str(rounds), "--threads", str(threads))
     request = RecordRequest((sys.executable, *module, *sizes), output, num_procs=2)
     recording = record(request)
@@ -160,7 +160,7 @@ def main() -> None:
             print("not as it should be:", outcome)
     if options.json:
         document = {
-            "command": f"python -m benchmarks.what_if.plants --runs {options.runs}",
+            "command": f"python -m benchmarks.plants --runs {options.runs}",
             "machine": f"{platform.machine()}, 2 x {device}",
             "date": time.strftime("%Y-%m-%d"),
             "plants": table(planted),

@@ -1,6 +1,6 @@
 """One rank of the recording of all plants.
 
-Started twice by `python -m benchmarks.what_if.plants`.
+Started twice by `python -m benchmarks.plants`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import kprof
-from benchmarks.what_if.plants.schedule import (
+from benchmarks.plants.schedule import (
     CALLS,
     MAX_ITEMS,
     NUM_BLOCKS,

@@ -1,10 +1,11 @@
-"""Recordings of every step of the ladders of the kernels for one GPU, as traces/ keeps them.
+"""Recordings of every step of the ladders of the kernels, as traces/ keeps them.
 
-    python -m benchmarks.single_gpu_recordings FOLDER [--target cpu]
+    python -m benchmarks.recordings FOLDER [--ranks 2] [--target cpu]
 
-Leaves in FOLDER: a capture per step, and index.toml, the entries for traces/index.toml. Captures are
-made side by side, but only one process at a time has the GPU. On the CPU the inputs are small:
-that shows whether the script works.
+With one rank the kernels for one GPU, with more the collectives. Leaves in FOLDER: a capture per
+step, index.toml with the entries for traces/index.toml, and ladders.json: for each step what its
+report promises, and what the next step gained. On the CPU the inputs are small: that shows whether
+the script works.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from benchmarks.harness import show_and_write
 from benchmarks.runs import Runs
 from benchmarks.single_gpu_runs import CAPTURES, workload
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.capture.directory import Capture
+from kprof.report import build as build_report
+from kprof.report import to_json
 from kprof.trace import Trace
 
 LIMIT_S = 120
@@ -40,8 +46,17 @@ LEFT_OUT = (
     "skinny_gemm-specialised-2-4",
     "skinny_gemm-specialised-2-2-tokens",
 )
-# The last of two equal options counts.
+# The ladders of the collectives, first step first; the last of two equal options counts.
+ALL_TO_ALL = "--shape 256,8,7168,256 --skew 3 --skew-rank 1 --repeats 4"
+ALL_REDUCE = "--numel 32768 --repeats 20"
+COLLECTIVES = {
+    "all_to_all": (ALL_TO_ALL, ("rank_flags", "token_flags", "fused", "balanced", "pipelined")),
+    "all_reduce": (ALL_REDUCE, ("oneshot_serial", "oneshot_lock", "oneshot_tree", "oneshot",
+                                "twoshot_packets", "twoshot", "ring")),
+}  # fmt: skip
 SMALL = {
+    "all_to_all": "--shape 16,2,256,8 --repeats 2",
+    "all_reduce": "--numel 256 --repeats 2",
     "moe_align_sort": "--tokens 64",
     "rms_norm_fp8": "--rows 2 --columns 512",
     "swiglu_fp8": "--rows 2 --columns 512",
@@ -63,9 +78,13 @@ Plan({target!r}).prepare_recording()
 """
 
 
-def steps() -> list[str]:
-    """The names of the recordings, without the device."""
-    return [name for name in CAPTURES if name not in LEFT_OUT]
+def steps(num_ranks: int = 1) -> list[str]:
+    """The names of the recordings, without the device, each ladder in order."""
+    if num_ranks == 1:
+        return [name for name in CAPTURES if name not in LEFT_OUT]
+    return [
+        f"{kernel}-{each}" for kernel, (_, variants) in COLLECTIVES.items() for each in variants
+    ]
 
 
 def kernel_of(name: str) -> str:
@@ -76,9 +95,12 @@ def kernel_of(name: str) -> str:
 def command_of(name: str, target: str) -> list[str]:
     """The workload of a recording, as anybody would start it."""
     kernel = kernel_of(name)
+    small = SMALL[kernel].split() if target == "cpu" else []
+    if kernel in COLLECTIVES:
+        module = ["-m", f"instrumented_kernels.{kernel}", "--variant", name.partition("-")[2]]
+        return ["python", *module, *COLLECTIVES[kernel][0].split(), "--target", target, *small]
     repeats = ["--repeats", str(REPEATS[kernel]), "--target", target]
-    only = ["--graph"] if target != "cpu" else SMALL[kernel].split()
-    return ["python", *workload(name), *repeats, *only]
+    return ["python", *workload(name), *repeats, *(small or ["--graph"])]
 
 
 def build(run: Runs, target: str) -> None:
@@ -88,15 +110,17 @@ def build(run: Runs, target: str) -> None:
             pool.submit(run, f"{kernel}_build", ["-c", BUILD.format(kernel=kernel, target=target)])
 
 
-def record_all(run: Runs, target: str) -> None:
+def record_all(run: Runs, target: str, num_ranks: int) -> None:
     """All captures, in the folder of `run`."""
+    ranks = ["--nproc", str(num_ranks), "--arena-size", "256MiB"] if num_ranks > 1 else []
 
     def record(name: str) -> None:
         capture = ["-o", str(run.folder / f"{name}.kprof"), "--", *command_of(name, target)]
-        run(name, ["-m", "kprof_cli", "record", *capture])
+        run(name, ["-m", "kprof_cli", "record", *ranks, *capture])
 
-    with ThreadPoolExecutor(LANES) as pool:
-        list(pool.map(record, steps()))
+    # Ranks of one recording need their GPUs at the same time, so these take no turns.
+    with ThreadPoolExecutor(LANES if num_ranks == 1 else 1) as pool:
+        list(pool.map(record, steps(num_ranks)))
 
 
 def take_turns(folder: Path) -> None:
@@ -112,14 +136,15 @@ def keep(run: Runs, name: str, out: Path) -> str:
     """Move a capture to `out`, under a name with its device. Its entry in index.toml."""
     source = run.folder / f"{name}.kprof"
     manifest = Capture.open(source).manifest
-    device = manifest.ranks[0].device
-    path = out / f"{name}-1x{device.split()[-1]}.kprof"
+    device, num_ranks = manifest.ranks[0].device, manifest.world_size
+    path = out / f"{name}-{num_ranks}x{device.split()[-1]}.kprof"
     shutil.move(source, path)
     kernel, variant = name.split("-")[:2]
-    record = ["kprof", "record", "-o", path.name, "--", *manifest.command]
+    ranks = ["--nproc", str(num_ranks)] if num_ranks > 1 else []
+    record = ["kprof", "record", *ranks, "-o", path.name, "--", *manifest.command]
     fields = {
         "kernel": f"instrumented_kernels/{kernel}, variant {variant}",
-        "hardware": f"1 {device}",
+        "hardware": f"{num_ranks} {device}",
         "toolchain": toolchain(manifest.ranks[0].target),
         "command": shlex.join(record),
         "shows": analysis.find(Summary.of(Trace.open(path))).headline,
@@ -135,6 +160,22 @@ def keep(run: Runs, name: str, out: Path) -> str:
     return "\n".join([f'["{path.name}"]', *lines, "", f'["{path.name}".sha256]', *hashes, ""])
 
 
+def ladders(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """What the report of each step promises, and what the next step of its ladder gained; parts of
+    the median call."""
+    rows: list[dict[str, Any]] = []
+    for path in paths:
+        summary = Summary.of(Trace.open(path))
+        first = next(iter(json.loads(to_json(build_report(summary.trace)))["findings"]), None)
+        length_us = float(analysis.calls(summary)["length_ns"].median()) / 1e3
+        before = rows[-1] if rows and kernel_of(rows[-1]["step"]) == kernel_of(path.stem) else None
+        if before is not None:
+            before["gained"] = round(1 - length_us / before["call_us"], 3)
+        promise = {"promised": round(first["share"], 3), "by": first["sentence"]} if first else {}
+        rows.append({"step": path.stem, "call_us": round(length_us, 2), **promise})
+    return rows
+
+
 def toolchain(target: str) -> str:
     """The versions of what compiled and ran the kernels."""
     torch = importlib.import_module("torch")
@@ -148,6 +189,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     arguments = parser.parse_args()
     out: Path = arguments.folder.absolute()
@@ -155,12 +197,16 @@ def main() -> None:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         run = Runs(Path(scratch), LIMIT_S)
-        build(run, arguments.target)
-        take_turns(Path(scratch))
-        record_all(run, arguments.target)
-        recorded = [name for name in steps() if (run.folder / f"{name}.kprof").exists()]
+        if arguments.ranks == 1:
+            build(run, arguments.target)
+            take_turns(Path(scratch))
+        record_all(run, arguments.target, arguments.ranks)
+        wanted = steps(arguments.ranks)
+        recorded = [name for name in wanted if (run.folder / f"{name}.kprof").exists()]
         (out / "index.toml").write_text("\n".join(keep(run, name, out) for name in recorded))
-        run.lines.append(f"{len(recorded)} of {len(steps())}, {time.monotonic() - begin:.0f} s")
+        paths = [path for name in recorded for path in out.glob(f"{name}-*x*.kprof")]
+        show_and_write(ladders(paths), out / "ladders.json")
+        run.lines.append(f"{len(recorded)} of {len(wanted)}, {time.monotonic() - begin:.0f} s")
         run.pack(out)
 
 

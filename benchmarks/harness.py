@@ -1,0 +1,143 @@
+"""What benchmarks share: options, the context of a figure, spreads, timing in turns, memory.
+
+`docs/extending.md` has the recipe for a benchmark. A figure is worth what its context says, so
+every result begins with `context`, and what is compared runs in turns in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+NUM_WARMUPS = 5
+# Longer than the host needs to launch one kernel, also with Triton.
+_SLEEP_CYCLES = 1_500_000
+
+Work = Callable[[], object]
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """A parser with `--output FILE`, which `show_and_write` takes."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", "--json", "-o", type=Path, help="write the figures here")
+    return parser
+
+
+def context(command: str, device: str = "") -> dict[str, Any]:
+    """When, where and how figures were measured. `device` is a torch device, "" for this CPU."""
+    return {
+        "date_utc": datetime.now(timezone.utc).date().isoformat(),
+        "device": _gpu(device) if device else cpu(),
+        "command": command,
+    }
+
+
+def cpu() -> str:
+    """This machine's processor, and how busy it was before."""
+    models = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    model = models[0].partition(": ")[2] if models else platform.machine()
+    return (
+        f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def _gpu(device: str) -> str:
+    import torch
+
+    name = torch.cuda.get_device_name(device)
+    return f"{name}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+
+
+def show_and_write(result: object, path: Path | None) -> None:
+    """Print a result as JSON, and write it where a file is named."""
+    text = json.dumps(result, indent=1)
+    print(text)
+    if path:
+        path.write_text(text + "\n")
+
+
+def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
+    """Quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return {"p25": round(low, digits), "median": round(middle, digits), "p75": round(high, digits)}
+
+
+def percent_above(base: Sequence[float], values: Sequence[float]) -> float:
+    """How much longer the median is, in percent."""
+    return round(100 * (statistics.median(values) / statistics.median(base) - 1), 2)
+
+
+def interleaved(
+    works: dict[str, Callable[[], Work]], repeats: int, reset: Work
+) -> dict[str, list[float]]:
+    """GPU microseconds of each work, in turns. `works` prepare their launches untimed.
+
+    Every repeat has another order, because a work leaves something in the caches for the next one.
+    `reset` runs before each, untimed.
+    """
+    import torch
+
+    from instrumented_kernels.queued_time import queued_us
+
+    times: dict[str, list[float]] = {name: [] for name in works}
+    order = random.Random(1)
+    for repeat in range(repeats + NUM_WARMUPS):
+        for name in order.sample(list(works), len(works)):
+            reset()
+            work = works[name]()
+            torch.cuda.synchronize()
+            elapsed_us = queued_us(work, sleep_cycles=_SLEEP_CYCLES)
+            if repeat >= NUM_WARMUPS:
+                times[name].append(elapsed_us)
+    return times
+
+
+def captured(call: Work, num_calls: int = 1) -> Any:
+    """A CUDA graph of `num_calls` calls, after one call outside it."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(num_calls):
+            call()
+    return graph
+
+
+def resident_bytes() -> int:
+    """Memory of this process."""
+    return int(_lines("/proc/self/statm")[0].split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` begin anew (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """The most memory of this process since it started, or since `forget_peak`.
+
+    `ru_maxrss` also has what the process that started this one took: Linux keeps it across exec.
+    """
+    (peak_kib,) = (line.split()[1] for line in _lines("/proc/self/status") if "VmHWM" in line)
+    return int(peak_kib) * 1024
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
