@@ -70,10 +70,13 @@ names (address 0: none):
     `lines`          LINES_PER_TRACK x 16 bytes (STATE_LINE) for each track, device memory: spans of
                      regions that are announced when they begin. The n-th announced region of a
                      kernel has line n % LINES_PER_TRACK, so that spans of different regions nest.
-                     `chunk` is the address of the chunk in which the track then was, divided by
-                     CHUNK_BYTES, 32 bits of it: its header says which track it is. A span is open
-                     as long as the track has no record with the same `start_and_region`. Where the
-                     host does not see records before a launch ends (AMD), its end stores 0 there.
+                     `chunk_and_tag`: the address of the chunk in which the track then was, divided
+                     by CHUNK_BYTES, STATE_CHUNK_BITS of it (the header of that chunk names the
+                     track), and above them a tag of `start_and_region`. The two words of a line may
+                     arrive in any order: they belong together if the tag fits (`state_tags`). A
+                     span is open as long as the track has no record with the same
+                     `start_and_region`. Where the host does not see records before a launch ends
+                     (AMD), its end stores 0 there.
     `shared_lines`   48 bytes each (WAIT_LINE), host memory that outlives the process: waits that
                      already last long, and what their flag holds (`wanted` 0: not told). Line
                      (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where
@@ -94,7 +97,7 @@ import numpy as np
 
 from kprof.errors import ArenaError
 
-ABI_VERSION: Final = 6
+ABI_VERSION: Final = 7
 MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
 
 CHUNK_BYTES: Final = 1024
@@ -195,8 +198,12 @@ SWITCHES: Final = np.dtype(
     ]
 )
 
-STATE_LINE: Final = np.dtype([("start_and_region", "<u8"), ("chunk", "<u4"), ("payload", "<u4")])
+STATE_LINE: Final = np.dtype(
+    [("start_and_region", "<u8"), ("chunk_and_tag", "<u4"), ("payload", "<u4")]
+)
 LINES_PER_TRACK: Final = 4
+STATE_CHUNK_BITS: Final = 24
+STATE_TAG_SHIFT: Final = 5
 
 # Without padding: numpy copies none, and a rank's lines are compared as bytes.
 WAIT_LINE: Final = np.dtype(
@@ -320,6 +327,16 @@ class ArenaGeometry:
         per_cursor = num_chunks // num_cursors
         num_reserved = num_cursors * (per_cursor // 2) if num_chunks >= MIN_CHUNKS_TO_RESERVE else 0
         return ArenaGeometry(num_cursors * per_cursor, num_cursors, num_reserved)
+
+
+def state_tags(start_and_region: np.ndarray) -> np.ndarray:
+    """The tags of state lines with these first words.
+
+    Folded, because the clocks of GPUs leave the lowest bits of a start at 0.
+    """
+    start, region = start_and_region & START_MASK, start_and_region >> START_BITS
+    tags: np.ndarray = (start ^ start >> STATE_TAG_SHIFT ^ region) & 0xFF
+    return tags
 
 
 class Lines(NamedTuple):

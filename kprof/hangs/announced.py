@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ SPAN: Final = np.dtype(
 )
 NUM_TRACKS: Final = 8192
 LINES_BYTES: Final = NUM_TRACKS * abi.LINES_PER_TRACK * abi.STATE_LINE.itemsize
+_CHUNK_MASK: Final = np.uint32((1 << abi.STATE_CHUNK_BITS) - 1)
+_SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 _HALF: Final = 1 << (abi.START_BITS - 1)
 _TRACK: Final = ["launch", "block", "warp"]
 # The address of an arena, and the bytes of its chunks.
@@ -58,15 +60,16 @@ def open_spans(
     Of tracks that dropped events nobody knows what they have ended: they are left out.
     `ticks_per_cycle` is for records that hold cycles.
     """
-    lines = lines[lines["start_and_region"] >> abi.START_BITS > 0]
+    lines = lines[_are_whole(lines)]
     if not len(lines) or not arenas:
         return np.empty(0, SPAN)
     tracks = _tracks(arenas)
     order = np.argsort(tracks.keys, kind="stable")
-    at = np.searchsorted(tracks.keys, lines["chunk"], sorter=order)
-    at = order[np.minimum(at, len(order) - 1)] if len(order) else at
-    is_known = tracks.keys[at] == lines["chunk"] if len(order) else np.zeros(len(lines), bool)
-    lines, at = lines[is_known], at[is_known]
+    chunk = lines["chunk_and_tag"] & _CHUNK_MASK
+    at, end = (np.searchsorted(tracks.keys, chunk, side, order) for side in _SIDES)
+    # Arenas of more than 16 GiB may have two chunks that a line could mean: none is taken.
+    is_known = end - at == 1
+    lines, at = lines[is_known], order[at[is_known]]
     track = tracks.track_of[at]
     # What an earlier launch left there began before this track did.
     is_now = _since(lines["start_and_region"], tracks.first[track]) >= 0
@@ -76,13 +79,20 @@ def open_spans(
     return spans[np.lexsort([spans[name] for name in ("start_ticks", "warp", "block", "launch")])]
 
 
+def _are_whole(lines: np.ndarray) -> np.ndarray:
+    """Which lines are of a span, and have both of its words."""
+    words, tags = lines["start_and_region"], lines["chunk_and_tag"] >> abi.STATE_CHUNK_BITS
+    are_whole: np.ndarray = (words >> abi.START_BITS > 0) & (tags == abi.state_tags(words))
+    return are_whole
+
+
 def _tracks(arenas: Sequence[ArenaChunks]) -> _Tracks:
     headers, keys, words = [], [], []
     for address, content in arenas:
         head, is_claimed = headers_in(content)
         first = (address + abi.CHUNKS_OFFSET) // abi.CHUNK_BYTES
         headers.append(head)
-        keys.append((first + head["chunk_idx"].astype(np.uint64)).astype(np.uint32))
+        keys.append((first + head["chunk_idx"].astype(np.uint64)).astype(np.uint32) & _CHUNK_MASK)
         rows = content.reshape(-1, abi.CHUNK_BYTES)[is_claimed, abi.CHUNK_HEADER_BYTES :]
         words.append(np.ascontiguousarray(rows).view("<u8")[:, ::2])
     header = np.concatenate(headers)

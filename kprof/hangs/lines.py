@@ -161,10 +161,16 @@ def lines_path(directory: Path, rank: int) -> Path:
 
 
 def headers_in(chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The headers of the chunks that tracks have claimed, and which chunks those are."""
+    """The headers of the chunks that tracks have claimed, and which chunks those are.
+
+    The words of a header may arrive in any order: without them all it is not there yet. Chunk 0 is
+    the first, if it is here.
+    """
     headers = np.ascontiguousarray(chunks.reshape(-1, CHUNK_BYTES)[:, :CHUNK_HEADER_BYTES])
     headers = headers.view(CHUNK_HEADER)[:, 0]
     is_claimed = (headers["flags"] & CHUNK_CLAIMED) != 0
+    is_claimed &= headers["anchor_realtime_ticks"] != 0
+    is_claimed[1:] &= headers["chunk_idx"][1:] != 0
     return headers[is_claimed], is_claimed
 
 

@@ -6,7 +6,7 @@
 
 namespace kprof {
 
-constexpr uint32_t kAbiVersion = 0x6u;
+constexpr uint32_t kAbiVersion = 0x7u;
 constexpr uint64_t kMagic = 0x4e5241464f52504bull;
 constexpr uint32_t kChunkBytes = 0x400u;
 constexpr uint32_t kRecordBytes = 0x10u;
@@ -38,13 +38,15 @@ constexpr uint32_t kChunkCycles = 0x2u;
 constexpr uint32_t kChunkNoNext = 0x4u;
 constexpr uint32_t kChunkAbiShift = 0x3u;
 constexpr uint32_t kChunkAbiMask = 0x1fu;
-constexpr uint32_t kChunkAbi = 0x30u;
+constexpr uint32_t kChunkAbi = 0x38u;
 constexpr uint32_t kChunkCursorsShift = 0x8u;
 constexpr uint32_t kChunkCursorsMask = 0x3fu;
 constexpr uint32_t kChunkRing = 0x4000u;
 constexpr uint32_t kLooksAtSwitches = 0x1u;
 constexpr uint32_t kOnlyReserved = 0x2u;
 constexpr uint32_t kLinesPerTrack = 0x4u;
+constexpr uint32_t kStateChunkBits = 0x18u;
+constexpr uint32_t kStateTagShift = 0x5u;
 
 struct alignas(16) Record {
   uint64_t start_and_region;
@@ -94,7 +96,7 @@ static_assert(sizeof(Switches) == 32, "Switches size");
 
 struct alignas(16) StateLine {
   uint64_t start_and_region;
-  uint32_t chunk;
+  uint32_t chunk_and_tag;
   uint32_t payload;
 };
 static_assert(sizeof(StateLine) == 16, "StateLine size");

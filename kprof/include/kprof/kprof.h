@@ -208,7 +208,7 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
   header.previous_chunk_idx = previous_chunk_idx;
   header.chunks_per_cursor = cursors.chunks_per_cursor;
   char* chunk = chunk_address(arena, chunk_idx);
-  *reinterpret_cast<ChunkHeader*>(chunk) = header;
+  platform::store_header(chunk, header);
   return reinterpret_cast<uintptr_t>(chunk) + kBeforeFirst;
 }
 
@@ -415,7 +415,8 @@ KPROF_DEVICE void announce(const Track& track, const Span& span, Id region, uint
   const int line = RegionMoments<Id>::line_of(region);
   if (line < 0) return;
   platform::store_state(track.state_lines + static_cast<uint32_t>(line) * sizeof(StateLine), span.start_ticks,
-                        static_cast<uint32_t>(region), static_cast<uint32_t>(track.cursor / kChunkBytes), payload);
+                        static_cast<uint32_t>(region),
+                        chunk_and_tag(track.cursor, span.start_ticks, static_cast<uint32_t>(region)), payload);
 }
 
 // Begins a span of a region, and tells so if regions.h declares it `announced`.

@@ -37,6 +37,15 @@ KPROF_DEVICE uintptr_t state_lines_of(const ControlBlock* arena, uint32_t launch
   return static_cast<uintptr_t>(arena->lines) + static_cast<uintptr_t>(place) * (kLinesPerTrack * sizeof(StateLine));
 }
 
+// The chunk of a cursor, and a tag of the other word of the line: the two words may arrive in any order, and a reader
+// must not take the chunk and the payload of one span for another's.
+KPROF_DEVICE uint32_t chunk_and_tag(uintptr_t cursor, uint64_t start_ticks, uint32_t region) {
+  const auto start = static_cast<uint32_t>(start_ticks);
+  const uint32_t tag = start ^ start >> kStateTagShift ^ region;
+  const auto chunk = static_cast<uint32_t>(cursor / kChunkBytes);
+  return (chunk & ((1u << kStateChunkBits) - 1)) | tag << kStateChunkBits;
+}
+
 // The flag that a wait reads: what it holds, and what the wait is for. `wanted` 0: nothing is known of it.
 struct Flag {
   uint32_t held = 0;

@@ -179,12 +179,15 @@ inline uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint32_t r
 // Whoever copies an arena while a kernel runs sees every record that was stored.
 constexpr bool kHostSeesRecords = true;
 
+inline void store_header(char* chunk, const ChunkHeader& header) { *reinterpret_cast<ChunkHeader*>(chunk) = header; }
+
 // Stores a StateLine, unless the address has the bit kStoresNothing.
-inline void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk, uint32_t payload) {
+inline void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk_and_tag,
+                        uint32_t payload) {
   if ((address & kStoresNothing) != 0) return;
   store_system_pair(reinterpret_cast<uint64_t*>(address),
                     (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
-                    chunk | (static_cast<uint64_t>(payload) << 32));
+                    chunk_and_tag | (static_cast<uint64_t>(payload) << 32));
 }
 
 // The CPU target has no processors to spread blocks over. 0 leaves the size of the grid to the caller.

@@ -200,8 +200,12 @@ KPROF_DEVICE uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint
 // Copies of device memory see every record that was stored: the whole device shares the L2 cache.
 constexpr bool kHostSeesRecords = true;
 
+KPROF_DEVICE void store_header(char* chunk, const ChunkHeader& header) {
+  *reinterpret_cast<ChunkHeader*>(chunk) = header;
+}
+
 // Stores a StateLine, unless the address has the bit kStoresNothing.
-KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk,
+KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk_and_tag,
                               uint32_t payload) {
   const uint32_t low = static_cast<uint32_t>(start_ticks);
   const uint32_t high = __byte_perm(static_cast<uint32_t>(start_ticks >> 32), region, 0x5410);
@@ -214,7 +218,7 @@ KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t 
       "  setp.eq.u32 stored, low, 0;\n"
       "  @stored st.global.v4.u32 [%0], {%1, %2, %3, %4};\n"
       "}" ::"l"(address),
-      "r"(low), "r"(high), "r"(chunk), "r"(payload), "n"(kStoresNothing));
+      "r"(low), "r"(high), "r"(chunk_and_tag), "r"(payload), "n"(kStoresNothing));
 }
 
 inline bool can_launch_early() { return attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9; }

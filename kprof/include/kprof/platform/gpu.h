@@ -19,6 +19,8 @@
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
+#include "bits.h"
+
 namespace kprof::platform {
 
 // Lanes run in lockstep, so a clock reading costs the warp the same however many lanes take it.

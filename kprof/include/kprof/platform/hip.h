@@ -79,8 +79,8 @@ KPROF_DEVICE uint32_t hw_id() {
 #endif
 }
 
-template <typename T>
-KPROF_DEVICE void store_system(T* address, T value) {
+template <typename Pointer, typename T>
+KPROF_DEVICE void store_system(Pointer address, T value) {
   __hip_atomic_store(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 template <typename T>
@@ -197,13 +197,25 @@ KPROF_DEVICE uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint
 // Records stay in the L2 cache of a die until the launch ends.
 constexpr bool kHostSeesRecords = false;
 
+// Past all caches, unlike records: while a kernel hangs, headers say which tracks have begun, and whose the announced
+// spans are. A plain store would stay in the L2 cache of a die until the launch ends.
+KPROF_DEVICE void store_header(char* chunk, const ChunkHeader& header) {
+  struct Words {
+    uint64_t of[sizeof(ChunkHeader) / 8];
+  };
+  using GlobalWord = __attribute__((address_space(1))) uint64_t;
+  const Words words = bits_as<Words>(header);
+  KPROF_UNROLL(8)
+  for (uint32_t i = 0; i < sizeof(ChunkHeader) / 8; ++i) store_system((GlobalWord*)(chunk) + i, words.of[i]);
+}
+
 // Stores a StateLine past all caches, unless the address has the bit kStoresNothing.
-KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk,
+KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk_and_tag,
                               uint32_t payload) {
   if ((address & kStoresNothing) != 0) return;
   store_system_pair(reinterpret_cast<uint64_t*>(address),
                     (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
-                    chunk | (static_cast<uint64_t>(payload) << 32));
+                    chunk_and_tag | (static_cast<uint64_t>(payload) << 32));
 }
 
 inline uint32_t max_shared_bytes() { return kMaxSharedBytes; }
