@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_readme import write_sources
+from readme_sources import write_sources
 
 from kprof.trace import Trace
 

@@ -5,52 +5,20 @@ from __future__ import annotations
 import ctypes
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_replays import CONTENTS, KERNELS, TRACKS, Graph, _buffer, _run, emitted, library
 
 import kprof
-from kprof import abi
+from drained import ARENA_BYTES, DRAIN, by_hand, look, steps
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
-from kprof.recording.drainer import Drainer
-from kprof.recording.retention import Retention
 from kprof.recording.turns import Turns
 from kprof.trace import Trace
+from replayed import CONTENTS, KERNELS, TRACKS, Graph, emitted, library, new_buffer, run_kernel
 
-__all__ = ["library"]
-# Two halves of 64 chunks: the three kernels of a step take up to 15 of them.
-DRAIN = Retention(drain=True)
-ARENA_BYTES = 2 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES)
-
-
-@pytest.fixture
-def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks but the test."""
-    monkeypatch.setattr(Drainer, "start", lambda self: None)
-
-
-def look(recorder: kprof.Recorder) -> None:
-    assert recorder._drainer is not None
-    recorder._drainer.look()
-
-
-def steps(
-    library: ctypes.CDLL, recorder: kprof.Recorder, num_steps: int, is_graph: bool
-) -> Iterator[int]:
-    """Runs the kernels of a step, yields how many records each of their tracks wrote."""
-    sizes = random.Random(7)
-    graph = Graph(library, recorder, *KERNELS) if is_graph else None
-    for step in range(num_steps):
-        num_records = sizes.randrange(1, 61)
-        if graph:
-            graph.replay(num_records, seed=step + 1)
-        for kernel in () if graph else KERNELS:
-            _run(library, kernel, _buffer(recorder, kernel), num_records, seed=step + 1)
-        recorder.step()
-        yield num_records
+__all__ = ["by_hand", "library"]
 
 
 def assert_whole(trace: Trace, num_records: list[int]) -> None:
@@ -118,7 +86,7 @@ def test_graphs_follow_only_between_steps(
         graph.replay(60)
         look(recorder)
         active = recorder._turns.active
-        _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=0)
+        run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=0)
         assert recorder._turns.active is active
         recorder.step()
         assert recorder._turns.active is not active
@@ -142,7 +110,9 @@ def test_a_switch_waits_for_the_end_of_the_step_while_there_is_room(
         for num_launches in (4, 4, 20):
             active, at = turns.active, 0
             for number in range(1, num_launches + 1):
-                _run(library, "run_places", _buffer(recorder, "run_places"), 2, seed=number)
+                run_kernel(
+                    library, "run_places", new_buffer(recorder, "run_places"), 2, seed=number
+                )
                 if turns.active is not active and not at:
                     at = (number - 1) * num_chunks
             recorder.step()
@@ -162,11 +132,11 @@ def test_an_arena_is_read_only_when_its_launches_have_ended(
     with kprof.session(
         tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
     ) as recorder:
-        late = _buffer(recorder, "run_marks")
+        late = new_buffer(recorder, "run_marks")
         for _ in steps(library, recorder, 5, is_graph=False):
             look(recorder)
         assert len(recorder._turns.retired) == 1
-        _run(library, "run_marks", late, 3, seed=0)
+        run_kernel(library, "run_marks", late, 3, seed=0)
         has_ended.append(True)
         look(recorder)
         assert recorder._turns.retired == []
@@ -244,7 +214,7 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
             # A call that finds a switch due retires the arena, and the thread fails to write it.
             while not has_refused.wait(0.01):
                 recorder.step()
-            assert _buffer(recorder, "run_marks").arena == 0
+            assert new_buffer(recorder, "run_marks").arena == 0
 
     with pytest.raises(kprof.errors.WorkloadError, match="the disk is full") as raised:
         workload()
@@ -259,14 +229,14 @@ def test_launches_after_the_disk_has_refused_are_counted(
         raise CaptureError("the disk is full")
 
     with kprof.session(tmp_path / "run.kprof", arena_bytes=ARENA_BYTES) as recorder:
-        _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=0)
+        run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=0)
         recorder.flush()
-        _run(library, "run_marks", _buffer(recorder, "run_marks"), 1000, seed=0)
+        run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 1000, seed=0)
         with monkeypatch.context() as patch:
             patch.setattr(PartWriter, "save", refuse)
             recorder.flush()
         for _ in range(3):
-            assert _buffer(recorder, "run_marks").arena == 0
+            assert new_buffer(recorder, "run_marks").arena == 0
     manifest = Trace.open(tmp_path / "run.kprof").manifest
     stopped = "recording stopped after its first 2 launches; 3 launches after that are not recorded"
     assert [info.cut_short for info in manifest.ranks] == [stopped]
@@ -323,7 +293,7 @@ def test_a_process_does_not_wait_for_the_summary_of_a_long_run(
     num_events = emitted(["run_places"], [1])
     monkeypatch.setattr("kprof.recording.recorder.MAX_SUMMARISED", num_events * most // 10)
     with kprof.session(tmp_path / "run.kprof", retention=DRAIN) as recorder:
-        _run(library, "run_places", _buffer(recorder, "run_places"), 1, seed=1)
+        run_kernel(library, "run_places", new_buffer(recorder, "run_places"), 1, seed=1)
     assert bool(list((tmp_path / "run.kprof").glob("summary-*"))) == has_summary
     assert Trace.open(tmp_path / "run.kprof").num_events() == num_events
 

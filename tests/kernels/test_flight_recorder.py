@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from test_draining import by_hand, look, steps
-from test_replays import KERNELS, TRACKS, _buffer, _run, emitted, library
 
 import kprof
+from drained import RING, by_hand, look, steps
 from kprof import abi
 from kprof.capture.claims import Begun
 from kprof.capture.parts import recover_rank
@@ -27,11 +26,10 @@ from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
 from kprof.recording.turns import geometry_of
 from kprof.trace import Trace
+from replayed import KERNELS, TRACKS, emitted, library, new_buffer, run_kernel
 
 __all__ = ["by_hand", "library"]
 
-# Arenas of 64 chunks, of which a step takes 15 to 30.
-RING = Retention(ring_bytes=8 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES))
 LEAST_CHUNKS_PER_STEP = 3 * sum(TRACKS[kernel] for kernel in KERNELS)
 
 
@@ -96,7 +94,7 @@ def test_launches_say_when_to_look(
             buffer = recorder.launch(
                 "run_marks", ["mark", "place"], num_blocks=3, tracks_per_block=tracks_per_block
             )
-            _run(library, "run_marks", buffer, 20, seed)
+            run_kernel(library, "run_marks", buffer, 20, seed)
             if drainer._wake.is_set():
                 drainer._wake.clear()
                 num_looks += 1
@@ -130,7 +128,7 @@ def test_launches_that_do_not_fit_the_ring_did_not_come_too_fast(
     """Arenas of two chunks, launches of three tracks."""
     retention = Retention(ring_bytes=8 * (abi.CHUNKS_OFFSET + 2 * abi.CHUNK_BYTES))
     with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
-        _run(library, "run_places", _buffer(recorder, "run_places"), 10, seed=1)
+        run_kernel(library, "run_places", new_buffer(recorder, "run_places"), 10, seed=1)
     info = Trace.open(tmp_path / "run.kprof").ranks[0]
     assert "a launch of run_places opens 3 tracks, and only 2 fit" in info.notes[0]
     assert info.notes[-1] == (

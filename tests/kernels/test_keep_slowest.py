@@ -7,10 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-from test_draining import by_hand, look
-from test_replays import CONTENTS, KERNELS, Graph, _buffer, _run, emitted, library
 
 import kprof
+from drained import by_hand, look
 from kprof import abi
 from kprof.capture.claims import Begun
 from kprof.errors import RecorderError
@@ -20,6 +19,7 @@ from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
 from kprof.recording.slowest import KeepSlowest
 from kprof.trace import Trace
+from replayed import CONTENTS, KERNELS, Graph, emitted, library, new_buffer, run_kernel
 
 __all__ = ["by_hand", "library"]
 KEEP = Retention(keep_slowest=4)
@@ -51,7 +51,7 @@ def call(library: ctypes.CDLL, recorder: kprof.Recorder, number: int) -> int:
     """Runs the kernels of a call; returns how many records each of their tracks wrote."""
     num_records = random.Random(number).randrange(1, 61)
     for kernel in KERNELS:
-        _run(library, kernel, _buffer(recorder, kernel), num_records, seed=number + 1)
+        run_kernel(library, kernel, new_buffer(recorder, kernel), num_records, seed=number + 1)
     return num_records
 
 
@@ -117,7 +117,7 @@ def test_without_steps_the_first_kernel_begins_a_call(
         for number, length_s in enumerate([*lengths, 50.0]):
             size = size_of(number)
             for kernel in ("run_marks", "run_places"):
-                _run(library, kernel, _buffer(recorder, kernel), size, seed=number + 1)
+                run_kernel(library, kernel, new_buffer(recorder, kernel), size, seed=number + 1)
             clock.now_s += length_s
             look(recorder)
     trace = Trace.open(tmp_path / "run.kprof")
@@ -169,7 +169,7 @@ def test_a_run_without_a_whole_call_says_so(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
     with kprof.session(tmp_path / "run.kprof", retention=KEEP) as recorder:
-        _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=1)
+        run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=1)
         recorder.flush()
     info = Trace.open(tmp_path / "run.kprof").ranks[0]
     assert (info.counts.recorded, info.launches) == (0, ())

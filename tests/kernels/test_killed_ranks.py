@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 import until_killed
-from test_draining import steps
-from test_replays import CONTENTS, KERNELS, _buffer, _run, emitted, library
 from until_killed import MOMENTS, sizes
 
 import kprof
+from drained import steps
 from kprof.errors import WorkloadError
 from kprof.hangs.lines import WAITS_NAME
 from kprof.recording import record
 from kprof.trace import Trace
+from replayed import CONTENTS, KERNELS, emitted, library, new_buffer, run_kernel
 
 __all__ = ["library"]
 NUM_STEPS = 12
@@ -174,17 +174,17 @@ def test_a_rank_that_is_killed_before_it_launches_leaves_nothing(
 def test_a_forked_child_writes_to_memory_of_its_own(library: ctypes.CDLL, tmp_path: Path) -> None:
     """It has the buffer of a launch that its parent makes."""
     with kprof.session(tmp_path / "run.kprof") as recorder:
-        buffer = _buffer(recorder, "run_marks")
+        buffer = new_buffer(recorder, "run_marks")
         arenas = list((tmp_path / "run.kprof.unfinished" / WAITS_NAME).glob("*.arena"))
         assert [path.stat().st_mode & 0o777 for path in arenas] == [0o600]
         child = os.fork()
         if child == 0:
             try:
-                _run(library, "run_marks", buffer, 60, seed=1)
+                run_kernel(library, "run_marks", buffer, 60, seed=1)
             finally:
                 os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        _run(library, "run_marks", buffer, 5, seed=1)
+        run_kernel(library, "run_marks", buffer, 5, seed=1)
     trace = Trace.open(tmp_path / "run.kprof")
     assert trace.num_events() == emitted(["run_marks"], [5])
     assert trace.ranks[0].counts.torn_chunks == 0

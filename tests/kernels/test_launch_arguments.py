@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_replays import TRACKS, _buffer, _run, emitted, library
 
 import kprof
 from kprof.capture.manifest import MAX_TEXT
 from kprof.errors import RecorderError, RegionError
 from kprof.trace import Trace
+from replayed import TRACKS, emitted, library, new_buffer, run_kernel
 
 __all__ = ["library"]
 
@@ -46,7 +46,7 @@ def test_a_launch_that_is_refused_leaves_the_others_whole(
     ]
     with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
         for fields in bad:
-            _run(library, "run_marks", _buffer(recorder, "run_marks"), 4, seed=1)
+            run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 4, seed=1)
             name, value = list(fields.items())[-1]
             with pytest.raises(RecorderError, match=rf"'run_marks' with {name}=") as error:
                 recorder.launch("run_marks", **fields)
@@ -70,7 +70,7 @@ def test_names_and_regions_that_cannot_be_are_refused_too(
                 recorder.launch(kernel, num_blocks=1)
         with pytest.raises(RegionError):
             recorder.launch("run_marks", ["twice", "twice"])
-        _run(library, "run_marks", _buffer(recorder, "run_marks"), 4, seed=1)
+        run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 4, seed=1)
     (launch,) = Trace.open(tmp_path / "run.kprof").ranks[0].launches
     assert (launch.kernel, launch.ordinal) == ("run_marks", 0)
 
@@ -86,7 +86,7 @@ def test_integers_and_text_of_any_kind_are_fine(
     }
     with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
         buffer = recorder.launch(np.str_("run_marks"), ["mark", "place"], **sizes)
-        _run(library, "run_marks", buffer, 4, seed=1)
+        run_kernel(library, "run_marks", buffer, 4, seed=1)
         recorder.step()
     trace = Trace.open(tmp_path / "run.kprof")
     assert trace.num_events() == emitted(["run_marks"], [4])

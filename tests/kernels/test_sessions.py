@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_replays import _buffer, _run, emitted, library
 
 import kprof
 from kprof.capture.directory import Capture
 from kprof.errors import ArenaError, KprofError, OutputExistsError, RecorderError, TargetError
 from kprof.recording.null_recorder import NullRecorder
+from replayed import emitted, library, new_buffer, run_kernel
 
 __all__ = ["library"]
 
 
 def call(library: ctypes.CDLL) -> None:
-    _run(library, "run_marks", _buffer(kprof.recorder(), "run_marks"), 4, seed=1)
+    run_kernel(library, "run_marks", new_buffer(kprof.recorder(), "run_marks"), 4, seed=1)
 
 
 def num_calls(path: Path) -> float:

@@ -6,7 +6,6 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from test_replays import KERNELS, TRACKS, WARPS, Graph, _buffer, _run, emitted, library
 
 import kprof
 from kprof import abi
@@ -15,6 +14,7 @@ from kprof.errors import RecorderError
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.wanted import Wanted
 from kprof.trace import Trace
+from replayed import KERNELS, TRACKS, WARPS, Graph, emitted, library, new_buffer, run_kernel
 
 __all__ = ["library"]
 
@@ -22,9 +22,9 @@ __all__ = ["library"]
 def run_calls(library: ctypes.CDLL, recorder: kprof.Recorder, num_calls: int) -> None:
     for call in range(num_calls):
         for kernel in ("run_marks", "run_places"):
-            buffer = _buffer(recorder, kernel)
+            buffer = new_buffer(recorder, kernel)
             if buffer.arena:
-                _run(library, kernel, buffer, 4, seed=call + 1)
+                run_kernel(library, kernel, buffer, 4, seed=call + 1)
         recorder.step()
 
 
@@ -166,7 +166,7 @@ def test_a_filtered_launch_without_room_to_reserve_claims(
         tmp_path / "run.kprof", wanted=Wanted(blocks=(1, 2)), arena_bytes=size_bytes
     ) as recorder:
         for call in range(3):
-            _run(library, "run_places", _buffer(recorder, "run_places"), 4, seed=call + 1)
+            run_kernel(library, "run_places", new_buffer(recorder, "run_places"), 4, seed=call + 1)
     trace = Trace.open(tmp_path / "run.kprof")
     counts = trace.ranks[0].counts
     assert (counts.recorded + counts.dropped, counts.torn_chunks) == (3 * 2 * 4, 0)
@@ -265,7 +265,7 @@ def test_a_schedule_without_steps_says_how_to_make_them(
     library: ctypes.CDLL, tmp_path: Path
 ) -> None:
     with kprof.session(tmp_path / "run.kprof", schedule=NEVER) as recorder:
-        assert not _buffer(recorder, "run_marks").arena
+        assert not new_buffer(recorder, "run_marks").arena
     (note,) = Trace.open(tmp_path / "run.kprof").ranks[0].notes
     assert "never ended a step; call recorder.step()" in note
 

@@ -19,10 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from test_draining import ARENA_BYTES, DRAIN, look, steps
-from test_flight_recorder import RING
-from test_replays import _buffer, _run
-
+from drained import ARENA_BYTES, DRAIN, RING, look, steps
 from kprof.capture.parts import PartWriter
 from kprof.recording import ledger
 from kprof.recording.arena import Arena
@@ -31,6 +28,7 @@ from kprof.recording.launch_log import LaunchLog
 from kprof.recording.recorder import Recorder
 from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.turns import Turns
+from replayed import new_buffer, run_kernel
 
 RETENTIONS: Final = {
     "flush": EVERYTHING_THAT_FITS,
@@ -104,7 +102,7 @@ def launch_with_tables(library: ctypes.CDLL, recorder: Recorder) -> None:
     """Launches with several region tables, the first of them in a part; saves after each."""
     for table in TABLES:
         buffer = recorder.launch("run_places", table, num_blocks=3, tracks_per_block=1)
-        _run(library, "run_places", buffer, 5, seed=1)
+        run_kernel(library, "run_places", buffer, 5, seed=1)
         recorder.note(f"launched with {table[0]}")
         if table is TABLES[0]:
             recorder.flush()
@@ -115,14 +113,14 @@ def launch_in_a_call(library: ctypes.CDLL, recorder: Recorder) -> None:
     """Calls that have ended, and the first launch of the next one."""
     for _ in steps(library, recorder, 100, is_graph=False):
         look(recorder)
-    _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=1)
+    run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=1)
 
 
 def launch_without_room(library: ctypes.CDLL, recorder: Recorder) -> None:
     """A launch in a part and one that is not."""
-    _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=1)
+    run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=1)
     recorder.flush()
-    _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=1)
+    run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=1)
 
 
 def refuse_room() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from device_code import build_device_code
-from test_isa import HIP_ARCHS, disassemble, require, require_arch, tool, without_kprof
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
+from machine_code import HIP_ARCHS, disassemble, require, require_arch, tool, without_kprof
 
 pytestmark = pytest.mark.native
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from device_code import build_device_code
-from test_isa import HIP_ARCHS, PINGPONG, disassemble, only_kernel, probe, require, require_arch
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
+from machine_code import HIP_ARCHS, PINGPONG, disassemble, only_kernel, probe, require, require_arch
 
 pytestmark = pytest.mark.native
 

@@ -8,139 +8,42 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from device_code import build_device_code
 
-from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, build_library
-from kprof.devices.targets import Target, find_compiler
+from kprof.devices.targets import Target
+from machine_code import (
+    HIP_ARCHS,
+    PINGPONG,
+    count,
+    disassemble,
+    only_kernel,
+    probe,
+    require,
+    require_arch,
+    tool,
+    without_kprof,
+)
 
 pytestmark = pytest.mark.native
 
 ALL_TO_ALL = Path(__file__).parents[2] / "instrumented_kernels" / "all_to_all"
 DEVICE_DIR = ALL_TO_ALL.parent / "device"
-PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
 # dispatch_send, 2 dispatch_recv, expert, 3 combine_send, 2 combine_recv; 6 of rank_flags;
 # pipelined, gather_expert_rows, count_call
 NUM_KERNELS = 18
 # A store that all GPUs of the host see: a flag.
 SYSTEM_STORE = re.compile(r"(flat|global)_store_dword(x2)? .*sc0 sc1")
-HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
-
-
-def require(target: Target) -> None:
-    if find_compiler(target) is None:
-        pytest.skip(f"no compiler for {target.value}: see `kprof doctor`")
-
-
-def require_arch(arch: str) -> None:
-    compiler = find_compiler(Target.HIP)
-    assert compiler is not None
-    command = [
-        compiler.path,
-        "--target=amdgcn-amd-amdhsa",
-        f"-mcpu={arch}",
-        "-nogpulib",
-        "-x",
-        "c",
-        "-c",
-        "-o",
-    ]
-    answer = subprocess.run(
-        [*command, "/dev/null", "/dev/null"], capture_output=True, text=True, check=False
-    )
-    if answer.returncode != 0:
-        pytest.skip(f"{compiler.version} does not know {arch}")
-
-
-def tool(*names: str) -> str:
-    candidates = [shutil.which(name) for name in names]
-    candidates += [
-        str(path)
-        for name in names
-        for path in Path(sys.prefix).glob(f"lib/python*/site-packages/nvidia/*/bin/{name}")
-    ]
-    found = next(filter(None, candidates), None)
-    if found is None:
-        pytest.skip(f"none of {', '.join(names)} is installed")
-    return found
-
-
-def disassemble(code: Path, target: Target) -> dict[str, list[str]]:
-    """Instructions by function, without addresses and encodings."""
-    if target is Target.HIP:
-        command = [
-            tool("llvm-objdump-19", "llvm-objdump"),
-            "-d",
-            "--no-show-raw-insn",
-            "--no-leading-addr",
-            str(code),
-        ]
-        start, instruction = re.compile(r"^<(\S+)>:$"), re.compile(r"^\s+(\S.*?)\s*(?://.*)?$")
-    else:
-        command = [tool("nvdisasm"), "-c", str(code)]
-        start, instruction = (
-            re.compile(r"^(?:\.text\.|\s*\$)(\S+):$"),
-            re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;"),
-        )
-    functions: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in subprocess.run(
-        command, capture_output=True, text=True, check=True
-    ).stdout.splitlines():
-        if found := start.match(line):
-            current = functions.setdefault(found.group(1), [])
-        elif found := instruction.match(line):
-            current.append(re.sub(r"<\S+>|`\(\S+\)", "", found.group(1)).strip())
-    return functions
 
 
 def all_to_all_options(target: Target, arch: str = "", **defines: str) -> BuildOptions:
     return BuildOptions(
         target, arch, tuple(defines.items()), (DEVICE_DIR, ALL_TO_ALL), sanitizers=()
     )
-
-
-PROBE = """
-#include <kprof/kprof.h>
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-__global__ void probe(float* data, unsigned n, kprof::Buffer prof) {
-  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
-#pragma unroll 1
-  for (unsigned i = 0; i < n; ++i) {
-#if SITES > 0
-    const kprof::Span span = kprof::profile_start(track);
-#endif
-    data[kprof::platform::thread_id()] += 1.0f;
-#if SITES > 0
-    kprof::profile_stop(track, span, R_STEP, i);
-#endif
-  }
-}
-extern "C" int launch(float* data, unsigned n, void* arena) {
-  return KPROF_LAUNCH(probe, 1, 64, nullptr, 0, data, n, kprof::make_buffer(arena, 0));
-}
-"""
-
-
-def probe(target: Target, num_sites: int, *defines: tuple[str, str], arch: str = "") -> Path:
-    source = kept_source(PROBE, 'REGION(R_STEP, "step", compute)\n')
-    options = BuildOptions(target, arch, (("SITES", str(num_sites)), *defines), sanitizers=())
-    return build_device_code(source, options)
-
-
-def only_kernel(functions: dict[str, list[str]]) -> list[str]:
-    return next(body for name, body in functions.items() if "probe" in name)
-
-
-def count(body: list[str], pattern: str) -> int:
-    return sum(1 for line in body if re.search(pattern, line))
 
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)
@@ -181,37 +84,6 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_
     assert len(expected) >= NUM_KERNELS
     assert sorted(disassemble(compiled_out, target).values()) == sorted(expected)
     assert sorted(disassemble(instrumented, target).values()) != sorted(expected)
-
-
-def without_kprof(source: str) -> str:
-    """The kernel as it would be had its author never heard of kprof."""
-    if "namespace block_laps" in source:
-        return ""  # which does nothing else than record
-    recording = r"(?:\n//[^\n]*)*\nKPROF_DEVICE void record_\w+\(.*?\n}\n"
-    source = re.sub(recording, "", source, flags=re.DOTALL)
-    source = re.sub(r"\n *record_\w+\([^;]*;", "", source)
-    source = re.sub(r"\n *const kprof::ShortTrack \w+ = [^;]*;", "", source)
-    source = source.replace("#include <kprof/short_track.h>\n", "")
-    source = re.sub(r"\n[^\n]*\b(?:block_laps|laps)\b[^\n]*;", "", source)
-    source = source.replace('#include "block_laps.h"\n', "")
-    statement = (
-        r"\n *(?:if \([^\n]*?\)\s+)?(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
-        r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;(?: +\\(?=\n))?"
-    )
-    source = re.sub(statement, "", source)
-    late = r"\n *(?:kprof::LateWait late|late\.\w+)\([^\n]*;"
-    source = re.sub(late, "", source).replace("  kprof::Buffer prof{};\n", "")
-    source = re.sub(r"\n *KPROF_DEVICE kprof::WaitFor with.*?\n  }", "", source, flags=re.DOTALL)
-    source = source.replace("#include <kprof/late_wait.h>", "#include <kprof/platform.h>")
-    source = re.sub(r",\s*kprof::Track& track", "", source)
-    source = re.sub(r",\s*track(?=[),])", "", source)
-    source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
-    source = re.sub(r", kprof::make_buffer\((\*[\w>-]+|kprof::LaunchBuffer\{\})\)", "", source)
-    source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
-    source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
-    assert "profile_" not in source.split("*/")[-1].replace("profiled", "")
-    assert "track" not in re.sub(r"//.*", "", source)
-    return source
 
 
 def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch() -> None:

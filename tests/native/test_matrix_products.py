@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_isa import tool
 
 import kprof
+from machine_code import tool
 
 pytestmark = pytest.mark.native
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,29 +10,10 @@ from device_code import build_device_code
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
 from kprof.regions import RegionTable
+from readme_sources import README, write_sources
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
 # What a screen shows beside the picture.
 MOST_LINES = 64
-
-# What a user's kernel has and the README leaves out.
-AROUND = """
-#include <kprof/kprof.h>
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-struct Args { const uint32_t* flag; float* data; uint32_t peer, slot, num_bytes; };
-__device__ bool arrived(const Args& args) { return kprof::platform::load_system(args.flag) != 0; }
-__device__ void copy(const Args& args) { args.data[kprof::platform::thread_id()] = 1.0f; }
-"""
-
-
-def write_sources(folder: Path) -> Path:
-    regions, kernel = re.findall(r"```cpp\n(.*?)```", README, flags=re.DOTALL)
-    (folder / "regions.h").write_text(regions)
-    source = folder / "kernel.hip"
-    source.write_text(f"{AROUND}\n{kernel}")
-    return source
 
 
 def test_it_is_one_screen_with_a_picture() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from device_code import build_device_code
-from test_isa import disassemble, require, tool, without_kprof
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
+from machine_code import disassemble, require, tool, without_kprof
 
 pytestmark = pytest.mark.native
 

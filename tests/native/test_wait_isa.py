@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from device_code import build_device_code
-from test_isa import disassemble, require, require_arch
 
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
+from machine_code import disassemble, require, require_arch
 
 pytestmark = pytest.mark.native
 

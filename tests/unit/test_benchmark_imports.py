@@ -38,3 +38,16 @@ def test_every_name_exists() -> None:
         if not exists(module, name)
     ]
     assert missing == []
+
+
+def test_no_test_imports_another() -> None:
+    """What several tests need is in tests/support."""
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert files
+    found = [
+        f"{file.relative_to(ROOT)}: {node.module}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("test_")
+    ]
+    assert found == []
