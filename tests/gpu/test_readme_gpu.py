@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from readme_sources import write_sources
 
 from kprof.trace import Trace
+from readme_sources import write_sources
 
 pytestmark = pytest.mark.gpu
 
