@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from kprof.analysis.summary import Summary, Table
 # The longest waits have nearly all of the wait time. Chains of waiting ranks are followed this far.
 _MAX_WAITS: Final = 4000
 _MAX_HOPS: Final = 16
+# rank, region, ns, and how many waits were followed to get there
+_Charge = tuple[int, str, int, int]
 
 
 @metric(one_clock=ACROSS_RANKS)
@@ -32,62 +35,55 @@ def delay_costs(summary: Summary, call: Call | None = None) -> Table:
     """
     import pandas as pd
 
-    columns = ["rank", "region", "direct_ns", "propagated_ns"]
     graph = graph_of(summary, call)
-    costs = _Tracer(graph.spans).charge_all() if graph else {}
-    rows = [(rank, region, direct, passed) for (rank, region), (direct, passed) in costs.items()]
-    table = pd.DataFrame(rows, columns=columns)
+    costs: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
+    for rank, region, charged_ns, hops in _charges(graph.spans) if graph else ():
+        costs[rank, region][hops > 0] += charged_ns
+    table = pd.DataFrame(
+        [(*place, *charged) for place, charged in costs.items()],
+        columns=["rank", "region", "direct_ns", "propagated_ns"],
+    )
     table["cost_ns"] = table["direct_ns"] + table["propagated_ns"]
     table["share"] = table["cost_ns"] / max(1, int(table["cost_ns"].sum()))
     return table.sort_values("cost_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-class _Tracer:
-    """Follows waits to what their senders did meanwhile."""
+def _charges(spans: Spans) -> Iterator[_Charge]:
+    """What the senders of the longest waits did until they sent."""
+    has_send = spans.send >= 0
+    sent_ns = np.where(has_send, np.minimum(spans.start[spans.send], spans.end), spans.start)
+    late_ns = np.maximum(0, sent_ns - spans.start)
+    for wait in np.argsort(-late_ns, kind="stable")[:_MAX_WAITS].tolist():
+        if late_ns[wait] > 0:
+            yield from _before(
+                spans, int(spans.send[wait]), int(spans.start[wait]), int(sent_ns[wait]), 0
+            )
 
-    def __init__(self, spans: Spans) -> None:
-        self.spans = spans
-        self.costs: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
 
-    def charge_all(self) -> dict[tuple[int, str], list[int]]:
-        spans = self.spans
-        late_until = np.where(spans.send >= 0, np.minimum(spans.start[spans.send], spans.end), 0)
-        late = np.where(spans.send >= 0, np.maximum(0, late_until - spans.start), 0)
-        for wait in np.argsort(-late, kind="stable")[:_MAX_WAITS].tolist():
-            if late[wait] > 0:
-                self._charge(
-                    int(spans.send[wait]), int(spans.start[wait]), int(late_until[wait]), 0
-                )
-        return dict(self.costs)
+def _before(spans: Spans, send: int, start: int, end: int, hops: int) -> Iterator[_Charge]:
+    """What the track of the span `send` did during [start, end], before it."""
+    rank, node = int(spans.rank[send]), int(spans.previous[send])
+    while node >= 0 and end > start:
+        began, ended = max(start, int(spans.start[node])), max(start, int(spans.end[node]))
+        if ended < end:
+            yield rank, "between regions", end - ended, hops
+            end = ended
+        if began < end:
+            yield from _during(spans, node, began, end, hops)
+            end = began
+        node = int(spans.previous[node])
+    if end > start:
+        yield rank, "before the first event", end - start, hops
 
-    def _charge(self, send: int, start: int, end: int, hops: int) -> None:
-        """Charge [start, end], which precedes the span `send`, to what its track did then."""
-        spans, rank = self.spans, int(self.spans.rank[send])
-        node = int(spans.previous[send])
-        while node >= 0 and end > start:
-            over = max(start, int(spans.end[node]))
-            if over < end:
-                self._add(rank, "between regions", end - over, hops)
-                end = over
-            began = max(start, int(spans.start[node]))
-            if began < end:
-                self._charge_span(node, began, end, hops)
-                end = began
-            node = int(spans.previous[node])
-        if end > start:
-            self._add(rank, "before the first event", end - start, hops)
 
-    def _charge_span(self, node: int, start: int, end: int, hops: int) -> None:
-        spans = self.spans
-        send = int(spans.send[node])
-        if send >= 0 and hops < _MAX_HOPS and spans.start[send] > spans.start[node]:
-            late_until = min(end, int(spans.start[send]))
-            if late_until > start:
-                self._charge(send, start, late_until, hops + 1)
-            start = max(start, late_until)
-        if end > start:
-            name = spans.region_names[spans.region[node]]
-            self._add(int(spans.rank[node]), name, end - start, hops)
-
-    def _add(self, rank: int, region: str, duration_ns: int, hops: int) -> None:
-        self.costs[rank, region][0 if hops == 0 else 1] += duration_ns
+def _during(spans: Spans, node: int, start: int, end: int, hops: int) -> Iterator[_Charge]:
+    """The span itself, or what it waited for."""
+    send = int(spans.send[node])
+    if send >= 0 and hops < _MAX_HOPS and spans.start[send] > spans.start[node]:
+        sent_ns = min(end, int(spans.start[send]))
+        if sent_ns > start:
+            yield from _before(spans, send, start, sent_ns, hops + 1)
+        start = max(start, sent_ns)
+    if end > start:
+        region = spans.region_names[spans.region[node]]
+        yield int(spans.rank[node]), region, end - start, hops

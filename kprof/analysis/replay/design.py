@@ -1,0 +1,61 @@
+"""Changes of a design rather than of one place: transfers that take no time, and waits in the order
+in which their data arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kprof.analysis.replay.graph import Graph, moved
+from kprof.analysis.replay.replay import Replay
+from kprof.analysis.replay.spans import Ints
+from kprof.analysis.replay.turns import Change, Edit
+
+
+def without_transfers(graph: Graph) -> Edit:
+    """All data is there when its send ends."""
+    waits = np.flatnonzero((graph.releaser >= 0) & (graph.releaser == graph.spans.send))
+    return Edit(travel=Change(waits, np.maximum(0.0, graph.travel_ns[waits])))
+
+
+def in_order_of_arrival(graph: Graph, replay: Replay) -> Replay | None:
+    """A replay in which tracks take what they wait for in the order in which it arrives.
+
+    None where that is the order anyway. Nor can the order be known where clocks are so far off that
+    it waits for itself.
+    """
+    ends, at = replay.span_ends(Edit()), np.arange(len(graph.spans))
+    for region in np.unique(graph.spans.region[graph.spans.send >= 0]).tolist():
+        for units in _runs_of_units(graph, region):
+            waits = units[:, 0]
+            arrival = ends[graph.releaser[waits]] + graph.travel_ns[waits]
+            at[units[np.argsort(arrival, kind="stable")]] = units
+    if (at == np.arange(len(at))).all():
+        return None
+    changed = Replay(moved(graph, at))
+    return changed if replay.had_circle or not changed.had_circle else None
+
+
+def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
+    """Waits of a region that follow each other on a track, each with the work on its data: units x
+    spans.
+
+    That work is what follows every one of them. What follows only some of them, or the last one,
+    may need all data: it stays.
+    """
+    spans = graph.spans
+    waits = np.flatnonzero((spans.region == region) & (graph.releaser >= 0))
+    for of_track in np.split(waits, np.flatnonzero(np.diff(spans.track[waits])) + 1):
+        if len(of_track) < 2:
+            continue
+        last = int(np.searchsorted(spans.track, spans.track[of_track[0]], side="right"))
+        length = int(min(*np.diff(of_track), last - of_track[-1]))
+        units = of_track[:, None] + np.arange(length)
+        shape = spans.region[units]
+        is_next = np.r_[False, np.diff(of_track) == length]
+        is_next[1:] &= (shape[1:] == shape[:-1]).all(axis=1)
+        for run in np.split(units, np.flatnonzero(~is_next[1:]) + 1):
+            # A barrier between waits keeps them in their order.
+            if len(run) > 1 and not (graph.barrier[run] >= 0).any():
+                yield run
