@@ -15,9 +15,10 @@ import torch
 
 from benchmarks.harness import interleaved, percent_above, spread
 from kprof import abi
+from kprof.capture.shared_memory import make_memory, memory_of, remove_memory
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import target_of_device
-from kprof.hangs.lines import RankWaits, lines_path, shared_waits
+from kprof.hangs.lines import RankWaits
 from kprof.recording.arena import Arena
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.waits import Waits
@@ -112,8 +113,10 @@ class Bench:
 
     def num_lines_written(self) -> int:
         """How many lines were opened since they exist; all are closed again."""
-        content = lines_path(self._directory, 0).read_bytes()
-        waits = RankWaits.read(lines_path(self._directory, 0))
+        folder = memory_of(self._directory)
+        assert folder is not None
+        content = (folder / "rank-00000").read_bytes()
+        waits = RankWaits.read(folder / "rank-00000")
         assert waits is not None
         assert len(waits.lines) == 0, "a wait was not closed"
         lines = torch.frombuffer(bytearray(content[-_LINES_BYTES:]), dtype=torch.int64)
@@ -141,7 +144,8 @@ def measure_kernels(device: str, repeats: int) -> dict[str, object]:
     """Quartiles of every scheme, all interleaved, and what watching adds to the same code."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(shared_waits(directory))
+        make_memory(directory)
+        stack.callback(remove_memory, directory)
         bench = Bench(device, directory)
         tight = _table(bench, bench.tight, repeats, TIGHT_EVENTS / 1e3)
         copies = {

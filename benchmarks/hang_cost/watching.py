@@ -14,7 +14,8 @@ from benchmarks.harness import spread
 from kprof.capture.claims import Claim
 from kprof.capture.directory import announce_rank
 from kprof.capture.manifest import Launch
-from kprof.hangs.lines import WAIT_LINE, WaitsWriter, shared_waits
+from kprof.capture.shared_memory import make_memory, remove_memory
+from kprof.hangs.lines import WAIT_LINE, WaitsWriter
 from kprof.hangs.watch import Directory, Watch
 from kprof.regions import RegionTable
 
@@ -59,7 +60,8 @@ def measure_watching(num_looks: int, interval_s: float = 1.0) -> dict[str, objec
     """CPU time of a look, of a run that moves between two looks and of one that stands."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(shared_waits(directory))
+        make_memory(directory)
+        stack.callback(remove_memory, directory)
         run = Run(directory)
         run.launch()
         # It never asks: that comes once in `after_s`, and ranks answer it.

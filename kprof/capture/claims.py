@@ -30,8 +30,10 @@ from kprof.capture.directory import (
     write_json,
     writing,
 )
+from kprof.capture.files import MAX_JSON_BYTES
 from kprof.capture.losses import count_launches
 from kprof.errors import RankTakenError
+from kprof.private import is_locked, new_file, open_plain, read_plain
 
 RECORDING_NAME: Final = "recording.json"
 MESSAGES_NAME: Final = "messages"
@@ -56,7 +58,7 @@ class Claim:
         """Raises RankTakenError for a rank that is or was recorded, CaptureError for the disk."""
         path = rank_file(directory, rank, "live")
         with writing(path):
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            opened = open_plain(path, os.O_RDWR | os.O_CREAT)
         self._file = OwnDescriptor(opened)
         file = self._file.number
         try:
@@ -90,7 +92,7 @@ class Claim:
 
 def _mapped(path: Path) -> mmap.mmap:
     """The file in memory, opened once more: a mapping keeps its file open, and with it its lock."""
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    file = open_plain(path, os.O_RDWR)
     try:
         return mmap.mmap(file, _LIVE_BYTES)
     finally:
@@ -154,35 +156,23 @@ def live_numbers(directory: Path, count: int = _LIVE_BYTES // 8) -> dict[int, tu
     file is shorter."""
     numbers = {}
     for rank, path in rank_files(directory, "live").items():
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            content = file.read(8 * count).ljust(8 * count, b"\0")
+        with contextlib.suppress(OSError):
+            content = read_plain(path, 8 * count).ljust(8 * count, b"\0")
             numbers[rank] = struct.unpack(f"<{count}Q", content)
     return numbers
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a living process has locked a file or folder."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return not try_lock(file)
-    finally:
-        os.close(file)
 
 
 def prepare_messages(directory: Path) -> None:
     """Reserve space for messages while there is some; raises CaptureError."""
     path = directory / MESSAGES_NAME
-    with writing(path):
-        path.write_bytes(bytes(_MESSAGES_BYTES))
+    with writing(path), os.fdopen(new_file(path), "wb") as file:
+        file.write(bytes(_MESSAGES_BYTES))
 
 
 def leave_message(directory: Path, text: str) -> bool:
     """Add a line for whoever finishes the capture; false where it cannot be written."""
     with contextlib.suppress(OSError):
-        file = os.open(directory / MESSAGES_NAME, os.O_RDWR | os.O_CLOEXEC)
+        file = open_plain(directory / MESSAGES_NAME, os.O_RDWR)
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -198,7 +188,7 @@ def leave_message(directory: Path, text: str) -> bool:
 def read_messages(directory: Path) -> tuple[str, ...]:
     """What was left by `leave_message`, each line once."""
     try:
-        content = (directory / MESSAGES_NAME).read_bytes()
+        content = read_plain(directory / MESSAGES_NAME, _MESSAGES_BYTES)
     except OSError:
         return ()
     lines = content.split(b"\0", 1)[0].decode(errors="replace").splitlines()
@@ -213,6 +203,7 @@ def write_begun(directory: Path, begun: Begun) -> None:
 def read_begun(directory: Path) -> Begun | None:
     """What the recording was asked to do, or None where nobody knows."""
     try:
-        return msgspec.json.decode((directory / RECORDING_NAME).read_bytes(), type=Begun)
-    except (OSError, msgspec.DecodeError):
+        content = read_plain(directory / RECORDING_NAME, MAX_JSON_BYTES)
+        return msgspec.json.decode(content, type=Begun)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

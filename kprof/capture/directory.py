@@ -50,7 +50,8 @@ from kprof.capture.manifest import (
 )
 from kprof.capture.output import refusal
 from kprof.capture.printable import utf8
-from kprof.capture.processes import Condition, process_of
+from kprof.capture.processes import process_of
+from kprof.capture.shared_memory import discard, remove_memory
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -60,6 +61,7 @@ from kprof.errors import (
     OutputExistsError,
     RegionError,
 )
+from kprof.private import new_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -252,13 +254,11 @@ def _readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
 
 
 def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
-    """The processes of these ranks that run on this host; not who has their numbers now."""
+    """The processes that record these ranks on this host, proven by their claims."""
     return {
         entry.rank: entry.pid
         for entry in read_ranks_started(directory)
-        if entry.rank in ranks
-        and entry.process.is_here
-        and entry.process.condition() is not Condition.ENDED
+        if entry.rank in ranks and entry.process.maps(rank_file(directory, entry.rank, "live"))
     }
 
 
@@ -293,10 +293,36 @@ def begin_capture(output: Path, force: bool) -> Path:
             f"kprof recover {temporary} makes a capture "
             "of them, --force (in Python force=True) discards them"
         )
+    if temporary.exists() and not _is_recording(temporary):
+        raise OutputExistsError(
+            f"{temporary} exists and is no recording of kprof; kprof will not delete it, choose "
+            "another output"
+        )
     with writing(temporary):
-        shutil.rmtree(temporary, ignore_errors=True)
+        discard(temporary)
         temporary.mkdir(parents=True)
     return temporary
+
+
+def _is_recording(directory: Path) -> bool:
+    """Whether it is an unfinished recording by what is in it, or empty."""
+    if not directory.is_dir():
+        return False
+    from kprof.capture.claims import read_begun
+
+    has_ranks = any(directory.glob("rank-[0-9][0-9][0-9][0-9][0-9].*"))
+    return has_ranks or read_begun(directory) is not None or not any(directory.iterdir())
+
+
+def _is_capture(directory: Path) -> bool:
+    """Whether it is a capture of kprof by what is in it, also of a later version."""
+    try:
+        read_manifest(directory)
+    except NewerFormatError:
+        return True
+    except CaptureError:
+        return False
+    return True
 
 
 def refuse_output(output: Path, force: bool) -> None:
@@ -305,9 +331,10 @@ def refuse_output(output: Path, force: bool) -> None:
     _refuse_name(output.absolute())
     if not output.exists():
         return
-    if not (output / MANIFEST_NAME).exists():
+    if not _is_capture(output):
         raise OutputExistsError(
-            f"{output} exists and is no capture; kprof will not delete it, choose another output"
+            f"{output} exists and is no capture that kprof can read; kprof will not delete it, "
+            "choose another output"
         )
     if not force:
         raise OutputExistsError(
@@ -341,6 +368,7 @@ def finish_capture(
                 # What stays hinders nobody: the capture is complete.
                 with contextlib.suppress(OSError):
                     file.unlink()
+        remove_memory(output)
     checksums = Checksums(manifest.files)
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)
@@ -383,6 +411,7 @@ def completing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}.tmp")
     with writing(path):
         try:
+            os.close(new_file(temporary, 0o666))
             yield temporary
             temporary.replace(path)
         except BaseException:

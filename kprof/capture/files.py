@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from kprof.errors import CorruptCaptureError
+from kprof.errors import CaptureError, CorruptCaptureError
 
 # Manifests of a thousand ranks with a thousand launches each have about 100 MB.
 MAX_JSON_BYTES: Final = 1 << 30
@@ -93,6 +93,40 @@ def read_maybe_gzipped(path: Path) -> bytes:
     if len(unpacked) > limit_bytes:
         raise ValueError(f"it unpacks into more than {limit_bytes:,} bytes")
     return unpacked
+
+
+def check_recording(directory: Path) -> None:
+    """An unfinished recording that may be read, asked and finished.
+
+    Raises CaptureError for one that others can change, and CorruptCaptureError for one with links
+    or anything else but plain files, which kprof never makes.
+    """
+    try:
+        status = directory.stat()
+        others = [path for path in _all_in(directory) if not _is_plain(path)]
+    except OSError as error:
+        raise unreadable(directory, error) from error
+    if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+        raise CaptureError(
+            f"{directory} belongs to user {status.st_uid} (mode {status.st_mode & 0o777:o}), so "
+            "others can change it while kprof works there; give a copy of your own: cp -r"
+        )
+    if others:
+        raise CorruptCaptureError(
+            f"{others[0]} is a link or no plain file, which no recording has; remove it if you "
+            "trust the rest"
+        )
+
+
+def _all_in(directory: Path) -> list[Path]:
+    """All that is in there, in whatever depth. Links are not followed."""
+    return [Path(at, name) for at, *both in os.walk(directory) for name in [*both[0], *both[1]]]
+
+
+def _is_plain(path: Path) -> bool:
+    status = path.lstat()
+    is_own_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return is_own_file or stat.S_ISDIR(status.st_mode)
 
 
 def unreadable(path: Path, error: OSError) -> CorruptCaptureError:

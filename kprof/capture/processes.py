@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -16,6 +17,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+# No library takes the last real-time signals. Only processes that have opened a file for their
+# stacks get the first, and only those that say so in their memory the second.
+STACKS_SIGNAL: Final = signal.SIGRTMAX - 2
+SAVE_SIGNAL: Final = signal.SIGRTMAX - 3
+_SIGNALS_TO_RANKS: Final = frozenset(
+    (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, STACKS_SIGNAL, SAVE_SIGNAL)
+)
 _POLL_S: Final = 0.02
 
 
@@ -41,6 +49,26 @@ class Process:
         """Whether `pid` means this process for us, too."""
         return self.host == socket.gethostname() and self.namespace in (0, _namespace())
 
+    def maps(self, file: Path) -> bool:
+        """Whether it runs here, is this user's, and has mapped this very file.
+
+        Only a process that records a rank maps the file of its claim, whatever other files say
+        of it. Where /proc does not tell, it has not.
+        """
+        if not self.is_here or not self.start_ticks or self.condition() is Condition.ENDED:
+            return False
+        try:
+            status = file.stat()
+            is_ours = Path(f"/proc/{self.pid}").stat().st_uid == os.geteuid()
+            mapped = Path(f"/proc/{self.pid}/maps").read_text(errors="surrogateescape")
+        except OSError:
+            return False
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+        return is_ours and any(
+            _is_of(line.split(None, 5), device, status.st_ino, os.path.realpath(file))
+            for line in mapped.splitlines()
+        )
+
     def condition(self) -> Condition:
         """What has become of it; of one that is elsewhere nobody knows."""
         if not self.is_here or not Path("/proc/self/stat").exists():
@@ -52,6 +80,14 @@ class Process:
         if stat.state in ("Z", "X") or is_another:
             return Condition.ENDED
         return Condition.STOPPED if stat.state in ("T", "t") else Condition.RUNNING
+
+
+def _is_of(fields: list[str], device: str, inode: int, path: str) -> bool:
+    """Whether a line of /proc/PID/maps is about this file. Some file systems give it another
+    device there, but the same path."""
+    if len(fields) < 6 or fields[4] != str(inode):
+        return False
+    return fields[3] == device or fields[5] == path
 
 
 class _Stat(NamedTuple):
@@ -92,7 +128,8 @@ def parents() -> dict[int, int]:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    """Send a signal to processes, some of which may have ended."""
+    """Send one of our signals to processes, some of which may have ended."""
+    assert number in _SIGNALS_TO_RANKS
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -1,15 +1,43 @@
-"""Where builds are kept."""
+"""Where builds are kept: a directory of this user alone, because they are loaded and run."""
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
+import sys
+import tempfile
 from pathlib import Path
 from typing import Final
+
+from kprof.private import make_private
 
 CACHE_VARIABLE: Final = "KPROF_CACHE_DIR"
 
 
 def cache_dir() -> Path:
-    """KPROF_CACHE_DIR, else kprof's folder in the user's cache directory."""
+    """A directory of ours in KPROF_CACHE_DIR, else in kprof's folder in the user's cache directory.
+
+    It is in the directory for temporary files where others could replace what is kept there.
+    """
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kprof"
-    return Path(os.environ.get(CACHE_VARIABLE, default))
+    return _own_dir(Path(os.environ.get(CACHE_VARIABLE, default)))
+
+
+def _own_dir(folder: Path) -> Path:
+    own = folder / f"user-{os.geteuid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return make_private(own)
+    except OSError as error:
+        if error.errno != errno.EPERM or not error.strerror.startswith("kprof"):
+            # Whoever writes there says so.
+            return own
+        _complain(f"{error.strerror}; set {CACHE_VARIABLE} to a directory of yours")
+        return make_private(Path(tempfile.gettempdir()) / f"kprof-cache-{os.geteuid()}")
+
+
+@functools.cache
+def _complain(text: str) -> None:
+    """Say it once."""
+    sys.stderr.write(f"kprof: {text}\n")

@@ -12,11 +12,11 @@ decides how:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import socket
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,13 +25,13 @@ import numpy as np
 from kprof.devices.build import BuildOptions, error_text, load_library
 from kprof.devices.targets import Target, target_of_device
 from kprof.errors import TargetError
+from kprof.private import heap_file, opened
 
 if TYPE_CHECKING:
     from kprof.devices.groups import Group
 
 ALIGNMENT_BYTES: Final = 4096
 _PEER_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "peer_memory.hip"
-_SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 
 
 class SymmetricHeap:
@@ -73,25 +73,23 @@ class SymmetricHeap:
         return int(-(-memory.ctypes.data // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
 
     def _map_files(self, group: Group) -> tuple[int, ...]:
-        directory = (
-            _SHARED_MEMORY_DIR if _SHARED_MEMORY_DIR.is_dir() else Path(tempfile.gettempdir())
-        )
-        path = directory / f"kprof-{os.getpid()}-{id(self):x}"
-        error = _create_file(path, self.size_bytes)
-        try:
-            answers = group.all_gather((str(path), error))
+        name, error = f"{os.getpid()}-{id(self):x}", ""
+        with contextlib.ExitStack() as stack:
+            try:
+                name = str(stack.enter_context(heap_file(name, self.size_bytes)))
+            except OSError as refused:
+                error = _describe_refusal(refused, self.size_bytes)
+            answers = group.all_gather((name, error))
             failures = [answer[1] for answer in answers if answer[1]]
             if failures:
                 raise TargetError(failures[0])
             bases = tuple(self._map(Path(name)) for name, _ in answers)
             group.barrier()
-        finally:
-            path.unlink(missing_ok=True)
         return bases
 
     def _map(self, path: Path) -> int:
-        with path.open("r+b") as file:
-            mapping = mmap.mmap(file.fileno(), self.size_bytes)
+        with opened(path, os.O_RDWR) as file:
+            mapping = mmap.mmap(file, self.size_bytes)
         view = np.frombuffer(mapping, dtype=np.uint8)
         self._keep.append(view)
         return int(view.ctypes.data)
@@ -135,17 +133,11 @@ class _PeerMemory:
             )
 
 
-def _create_file(path: Path, size_bytes: int) -> str:
-    """Reserve the whole file, so that a full disk means an error here and not SIGBUS later."""
-    try:
-        with path.open("xb") as file:
-            os.posix_fallocate(file.fileno(), 0, size_bytes)
-    except OSError as error:
-        return (
-            f"cannot reserve {size_bytes} bytes of shared memory in {path.parent}: "
-            f"{error.strerror}; use a smaller shape or fewer ranks, or enlarge it"
-        )
-    return ""
+def _describe_refusal(error: OSError, size_bytes: int) -> str:
+    return (
+        f"cannot reserve {size_bytes} bytes of shared memory in /dev/shm: "
+        f"{error.strerror}; use a smaller shape or fewer ranks, or enlarge it"
+    )
 
 
 def _check_places(places: list[tuple[str, int, int]]) -> None:

@@ -16,10 +16,11 @@ from typing import Final
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import pids_here, rank_files
 from kprof.capture.parts import ranks_with_parts, state_of_parts
-from kprof.capture.processes import signal_all, wait_until
+from kprof.capture.processes import SAVE_SIGNAL, STACKS_SIGNAL, signal_all, wait_until
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.lines import read_waits
-from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack
+from kprof.hangs.stacks import parse_stack
+from kprof.private import read_plain
 
 _TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.02
@@ -69,7 +70,7 @@ def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[st
         # A stack that is being written is not looked at.
         time.sleep(_POLL_S)
         for rank, path in paths.items():
-            stack = parse_stack(path.read_bytes()[before[rank] :].decode(errors="replace"))
+            stack = parse_stack(read_plain(path)[before[rank] :].decode(errors="replace"))
             if stack:
                 answers[rank] = stack
     return answers
@@ -79,9 +80,9 @@ def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[
     """The parts that ranks had when they were asked."""
     before: dict[int, list[tuple[str, int]]] = {}
     for rank, waits in read_waits(directory).items():
-        if pids.get(rank) == waits.pid and waits.save_signal:
+        if pids.get(rank) == waits.pid and waits.save_signal == SAVE_SIGNAL:
             before[rank] = state_of_parts(directory, rank)
-            signal_all([waits.pid], waits.save_signal)
+            signal_all([waits.pid], SAVE_SIGNAL)
     return before
 
 

@@ -1,6 +1,6 @@
 """The memory in which a rank says what it launches and which of its waits last long.
 
-    run.kprof.unfinished/waits -> /dev/shm/kprof-waits-x7d2k1/      made by whoever records
+    /dev/shm/kprof-1000/8f2c.../      see kprof.capture.shared_memory
       rank-00003             a file per rank, made and mapped by its recorder:
         0       header       HEADER
         4096    launches     LAUNCH x NUM_LAUNCHES, launch n in place n % NUM_LAUNCHES
@@ -12,23 +12,14 @@
       rank-00003.tracks      which blocks had begun when the rank was asked
 
 It outlives the process that writes it: whoever reads it needs no GPU, no interpreter lock and no
-answer. Where /dev/shm cannot be written, `waits` is a folder on the disk. A GPU that cannot write
-to such a file has lines of its own, which are copied when somebody asks (Waits.save).
-
-Ranks lock their files as long as they live. A folder that nobody locks was left by a recording that
-was killed.
+answer. A GPU that cannot write to such a file has lines of its own, which are copied when somebody
+asks (Waits.save).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -36,14 +27,14 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
-from kprof.capture.claims import is_locked, ranks_in_use, try_lock
 from kprof.capture.directory import completing, rank_file
 from kprof.capture.manifest import Launch
+from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
+from kprof.private import new_file, open_plain, read_plain
 from kprof.regions import RegionTable
 
-WAITS_NAME: Final = "waits"
 NUM_LINES: Final = 8192
 NUM_LAUNCHES: Final = 1024
 _MAGIC: Final = int.from_bytes(b"KPROFWTS", "little")
@@ -67,16 +58,8 @@ HEADER: Final = np.dtype(
 _NUM_LAUNCHES_WORD: Final = 1
 _NUM_FINISHED_WORD: Final = 2
 _SAVE_SIGNAL_WORD: Final = 5
-_SHARED_MEMORY_DIR: Final = Path("/dev/shm")
-_PREFIX: Final = "kprof-waits-"
 _RANKS: Final = "rank-?????"
-# Names the directory of the recording.
-_OWNER: Final = "directory"
-# Files of kprof.recording.ledger in the same folder.
-ARENAS: Final = ("rank-?????.arena", "rank-?????.launches-*")
-_ON_DISK: Final = ".waits"
-# A folder younger than this may not be locked yet.
-_STALE_AFTER_S: Final = 60.0
+ON_DISK: Final = ".waits"
 
 
 class Kernel(msgspec.Struct, frozen=True):
@@ -87,77 +70,8 @@ class Kernel(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-@contextlib.contextmanager
-def shared_waits(directory: Path) -> Iterator[None]:
-    """A place for the waits of a recording, which ends with the block."""
-    _remove_stale()
-    folder, lock = _make_folder(directory)
-    try:
-        yield
-    finally:
-        # `kprof recover` needs what ranks have there if the disk refuses, or a rank still runs,
-        # which may be killed later.
-        is_needed = isinstance(sys.exc_info()[1], CaptureError) or ranks_in_use(directory)
-        if not is_needed:
-            remove_waits(directory)
-            if lock >= 0:
-                shutil.rmtree(folder, ignore_errors=True)
-        if lock >= 0:
-            os.close(lock)
-
-
-def _make_folder(directory: Path) -> tuple[Path, int]:
-    """The folder, and a descriptor that locks it as long as this process lives; -1 on the disk."""
-    link = directory / WAITS_NAME
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHARED_MEMORY_DIR))
-    except OSError:
-        with contextlib.suppress(OSError):
-            link.mkdir(exist_ok=True)
-        return link, -1
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try_lock(lock, fcntl.LOCK_SH)
-    with contextlib.suppress(OSError):
-        link.symlink_to(folder)
-        (folder / _OWNER).write_text(str(directory.absolute()))
-    return folder, lock
-
-
-def remove_waits(directory: Path) -> None:
-    """Remove the waits of a recording, also of one whose kprof was killed."""
-    link = directory / WAITS_NAME
-    with contextlib.suppress(OSError):
-        if link.is_symlink():
-            shutil.rmtree(link.resolve(), ignore_errors=True)
-            link.unlink()
-        elif link.is_dir():
-            shutil.rmtree(link, ignore_errors=True)
-
-
-def _remove_stale() -> None:
-    """Remove what recordings left that were killed: neither kprof nor a rank lives."""
-    for folder in _SHARED_MEMORY_DIR.glob(_PREFIX + "*"):
-        with contextlib.suppress(OSError):
-            is_old = time.time() - folder.stat().st_mtime >= _STALE_AFTER_S
-            if is_old and not any(map(is_locked, (folder, *folder.glob(_RANKS)))):
-                _rescue(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _rescue(folder: Path) -> None:
-    """Move the arenas of ranks that were killed with their kprof to its directory, for `kprof
-    recover`."""
-    owner = folder / _OWNER
-    directory = Path(owner.read_text()) if owner.exists() else folder
-    if (directory / WAITS_NAME).resolve() == folder:
-        for pattern in ARENAS:
-            for path in folder.glob(pattern):
-                shutil.move(path, directory / path.name)
-
-
-def lines_path(directory: Path, rank: int) -> Path:
-    """The file of a rank, where it has room in shared memory."""
-    return directory / WAITS_NAME / f"rank-{rank:05d}"
+def _lines_name(rank: int) -> str:
+    return f"rank-{rank:05d}"
 
 
 def headers_in(chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -208,19 +122,19 @@ def read_rows(directory: Path, rank: int, what: str, kind: np.dtype) -> np.ndarr
     """What the rank told last; no rows where it told nothing."""
     content = b""
     with contextlib.suppress(OSError):
-        content = rank_file(directory, rank, what).read_bytes()
+        content = read_plain(rank_file(directory, rank, what))
     return np.frombuffer(content[: len(content) // kind.itemsize * kind.itemsize], kind)
 
 
 def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:
     """New memory for the lines of a rank, and whether it is shared memory."""
-    path = lines_path(directory, rank)
-    on_disk = directory / (path.name + _ON_DISK)
+    name, folder = _lines_name(rank), memory_of(directory)
+    on_disk = directory / (name + ON_DISK)
     on_disk.unlink(missing_ok=True)
-    try:
-        return SharedFile(path, SIZE_BYTES), (directory / WAITS_NAME).is_symlink()
-    except OSError:
-        return SharedFile(on_disk, SIZE_BYTES), False
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            return SharedFile(folder / name, SIZE_BYTES), is_in_memory(folder)
+    return SharedFile(on_disk, SIZE_BYTES), False
 
 
 class WaitsWriter:
@@ -234,7 +148,7 @@ class WaitsWriter:
         """
         file, self.is_in_memory = _new_file(directory, rank)
         self._kernels_path = rank_file(directory, rank, "kernels")
-        self._kernels_path.write_bytes(b"")
+        os.close(new_file(self._kernels_path))
         header = file.content[: HEADER.itemsize].view(HEADER)
         header["rank"], header["world_size"], header["pid"] = rank, world_size, os.getpid()
         header["save_signal"] = save_signal
@@ -265,7 +179,10 @@ class WaitsWriter:
         self._words[_NUM_LAUNCHES_WORD] = row.launch + 1
 
     def _introduce(self, kernel: Kernel) -> None:
-        with contextlib.suppress(OSError), self._kernels_path.open("ab") as file:
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(open_plain(self._kernels_path, os.O_WRONLY | os.O_APPEND), "ab") as file,
+        ):
             # A line that a full disk has cut short must not spoil the next one.
             file.write(b"\n" + msgspec.json.encode(kernel))
 
@@ -292,7 +209,7 @@ class RankWaits:
     def read(path: Path) -> RankWaits | None:
         """None for a file that is not whole, or not one."""
         try:
-            content = path.read_bytes()
+            content = read_plain(path, SIZE_BYTES + 1)
         except OSError:
             return None
         if len(content) != SIZE_BYTES:
@@ -314,7 +231,9 @@ class RankWaits:
 def read_waits(directory: Path) -> dict[int, RankWaits]:
     """Of all ranks that have a file."""
     found = {}
-    for path in [*(directory / WAITS_NAME).glob(_RANKS), *directory.glob(_RANKS + _ON_DISK)]:
+    folder = memory_of(directory)
+    in_memory = folder.glob(_RANKS) if folder else ()
+    for path in [*in_memory, *directory.glob(_RANKS + ON_DISK)]:
         waits = RankWaits.read(path)
         if waits is not None:
             found[waits.rank] = waits
@@ -334,7 +253,7 @@ def signature_of(directory: Path) -> dict[int, bytes]:
 def read_kernels(directory: Path, rank: int) -> list[Kernel]:
     """The kernels of a rank by number; one that could not be written has no name."""
     try:
-        text = rank_file(directory, rank, "kernels").read_bytes()
+        text = read_plain(rank_file(directory, rank, "kernels"))
     except OSError:
         return []
     found = {}

@@ -10,13 +10,15 @@ import msgspec
 
 from kprof.capture.claims import num_calls_of
 from kprof.capture.directory import unfinished_of
+from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
+from kprof.capture.shared_memory import memory_of
 from kprof.errors import NotACaptureError
 from kprof.hangs.asking import ask, moved
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts
-from kprof.hangs.lines import WAITS_NAME, has_waits, signature_of
+from kprof.hangs.lines import has_waits, signature_of
 from kprof.hangs.report import HANG_NAME, Hang, make_report, read_hang, write_hang
 from kprof.hangs.state import Condition, RunState
 
@@ -31,7 +33,8 @@ def look_at(path: Path) -> Hang:
     """
     unfinished = unfinished_of(path)
     for directory in (path, unfinished):
-        if (directory / WAITS_NAME).is_dir():
+        if memory_of(directory):
+            check_recording(directory)
             return look_now(directory)
     for directory in (path, unfinished):
         if found := read_hang(directory):
@@ -48,7 +51,7 @@ def explain_timeout(directory: Path, waited_s: float) -> str:
 
     Empty where nothing is known of their waits. Keeps the report as hang.json.
     """
-    if not (directory / WAITS_NAME).is_dir():
+    if not memory_of(directory):
         return ""
     run, hang = _look(directory, waited_s)
     if not run.waits:

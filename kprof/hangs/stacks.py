@@ -5,15 +5,15 @@ rank waits for a kernel or holds the interpreter lock.
 from __future__ import annotations
 
 import faulthandler
+import os
 import re
-import signal
 from pathlib import Path
 from typing import IO, Final
 
 from kprof.capture.directory import rank_file
+from kprof.capture.processes import STACKS_SIGNAL
+from kprof.private import new_file
 
-# No library takes the last real-time signals. Only processes that have opened their file get it.
-STACKS_SIGNAL: Final = signal.SIGRTMAX - 2
 # Frames of installed packages, of Python itself and of kprof say little to who wrote the workload.
 _LIBRARY: Final = re.compile(
     rf"/(site|dist)-packages/|/lib/python3|^<|^{re.escape(str(Path(__file__).parents[1]))}/"
@@ -32,7 +32,7 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
     path = rank_file(directory, rank, "stack")
     temporary = path.with_suffix(".tmp")
     try:
-        file = temporary.open("wb")
+        file = os.fdopen(new_file(temporary), "wb")
         # Only of the main thread, which gets the signal: reading the stack of a thread that runs is
         # a race that ends the process.
         faulthandler.register(STACKS_SIGNAL, file=file, all_threads=False)

@@ -1,6 +1,6 @@
 """What outlives a rank that is killed: its arenas, and all that is needed to decode them.
 
-    run.kprof.unfinished/waits/    (in /dev/shm; without room there: run.kprof.unfinished/)
+    /dev/shm/kprof-1000/8f2c.../   (without room there: run.kprof.unfinished/)
       rank-00003.arena             4096 bytes (HEADER, then an account per arena), then the arenas
       rank-00003.launches-00000    launches in order, ROWS_PER_FILE of LAUNCH in each file
     run.kprof.unfinished/
@@ -18,6 +18,7 @@ when the arena is empty again. So events are never in two parts, whenever the ra
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import struct
 from collections import deque
@@ -29,8 +30,9 @@ import numpy as np
 
 from kprof.capture.directory import rank_file
 from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
-from kprof.hangs.lines import WAITS_NAME
+from kprof.private import new_file, open_plain
 from kprof.recording.arena_state import ACCOUNT_BYTES, Account
 from kprof.regions import RegionTable
 
@@ -132,7 +134,7 @@ class Ledger:
         self.address = self._arena.address
         self._words = self._arena.content.data[:ACCOUNTS_OFFSET].cast("Q")
         self._path = rank_file(directory, rank, "ledger")
-        self._path.touch(mode=0o600)
+        os.close(new_file(self._path))
         self._num_files = self._num_removed = 0
         self._rows = memoryview(bytearray(_FILE_BYTES))
         self._next = 0
@@ -154,7 +156,8 @@ class Ledger:
     def write(self, line: Line) -> None:
         """Add a line. Where the disk refuses, the files say nothing from here on."""
         try:
-            with self._path.open("ab", buffering=0) as file:
+            appending = open_plain(self._path, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(appending, "ab", buffering=0) as file:
                 # A line that was cut short must not spoil the next one.
                 file.write(b"\n" + msgspec.json.encode(line))
         except OSError:
@@ -239,7 +242,7 @@ def accounts_in(content: np.ndarray, number: int) -> list[Account]:
 
 def remove_ledger(directory: Path, rank: int) -> None:
     """Remove the files of a rank, if there are any."""
-    for folder in (directory / WAITS_NAME, directory):
+    for folder in filter(None, (memory_of(directory), directory)):
         for kind in ("arena", "launches-*", "ledger"):
             for path in folder.glob(f"rank-{rank:05d}.{kind}"):
                 with contextlib.suppress(OSError):
@@ -256,14 +259,14 @@ def open_ledger(
     workload may need it, too, or the arenas are so large that they would fill memory before they
     are used. The disk comes next, unless it has to be memory.
     """
-    folder = directory / WAITS_NAME
-    if not folder.is_dir():
+    folder = memory_of(directory)
+    if folder is None:
         return None, ""
     size = f"{-(-size_bytes >> 20)} MiB"
     free_bytes = 0
     with contextlib.suppress(OSError):
         free_bytes = shutil.disk_usage(folder).free
-    is_roomy = folder.is_symlink() and free_bytes >= 2 * size_bytes
+    is_roomy = is_in_memory(folder) and free_bytes >= 2 * size_bytes
     is_roomy &= only_in_memory or size_bytes <= _MAX_IN_MEMORY
     reason = f"/dev/shm has no room for {size} beside as much for others"
     for place in [folder] * is_roomy + [directory] * (not only_in_memory):

@@ -44,8 +44,8 @@ from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.printable import utf8
+from kprof.capture.shared_memory import discard, make_memory
 from kprof.errors import CaptureError, WorkloadError
-from kprof.hangs.lines import shared_waits
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.recording.finishing import keeping, make_manifest
 from kprof.recording.flight import request_dump
@@ -130,10 +130,11 @@ def record(
                 _refuse_running_ranks(directory, outcome)
                 manifest = make_manifest(directory, begun, outcome)
         else:
-            with shared_waits(directory):
-                outcome, measured = run_once(arguments, environment, say), Measured()
-                _refuse_running_ranks(directory, outcome)
-                manifest = make_manifest(directory, begun, outcome)
+            if reason := make_memory(directory):
+                say(f"what ranks share is on the disk: {reason}")
+            outcome, measured = run_once(arguments, environment, say), Measured()
+            _refuse_running_ranks(directory, outcome)
+            manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
             manifest,
             overhead=measured.overhead,
@@ -194,21 +195,21 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     with _unfinished_directory(request) as (directory, begun):
         manifest = None
         try:
-            with shared_waits(directory):
+            make_memory(directory)
+            try:
+                yield directory
+                exit_code = 0
+            finally:
+                for recorder in open_recorders(directory):
+                    recorder.close()
+                outcome = Outcome(exit_code, False, time.monotonic() - start_s)
                 try:
-                    yield directory
-                    exit_code = 0
-                finally:
-                    for recorder in open_recorders(directory):
-                        recorder.close()
-                    outcome = Outcome(exit_code, False, time.monotonic() - start_s)
-                    try:
-                        with keeping(directory, output):
-                            manifest = make_manifest(directory, begun, outcome)
-                    except WorkloadError:
-                        if not exit_code:
-                            raise
-                        _remove_unused(directory)
+                    with keeping(directory, output):
+                        manifest = make_manifest(directory, begun, outcome)
+                except WorkloadError:
+                    if not exit_code:
+                        raise
+                    _remove_unused(directory)
         finally:
             if manifest is not None:
                 with keeping(directory, output):
@@ -218,7 +219,7 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
 def _remove_unused(directory: Path) -> None:
     """Remove a directory that no rank has launched anything into."""
     if not any(launch_counts(directory).values()) and not ranks_in_use(directory):
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)
 
 
 def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
@@ -272,7 +273,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
         except WorkloadError as error:
             late, ranks = processes_of(directory), ranks_in_use(directory)
             if not late and not ranks:
-                shutil.rmtree(directory, ignore_errors=True)
+                discard(directory)
                 raise
             # Ranks of a session were not started for it: their environment does not tell.
             late = late or sorted(capture.pids_here(directory, ranks).values())
@@ -285,7 +286,7 @@ def _prepare(directory: Path, begun: Begun) -> None:
         write_begun(directory, begun)
         prepare_messages(directory)
     except CaptureError:
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)
         raise
 
 

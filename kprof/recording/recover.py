@@ -12,9 +12,12 @@ from pathlib import Path
 from kprof.capture import directory as capture
 from kprof.capture.claims import Begun, ranks_in_use, read_begun, try_lock
 from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
+from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
+from kprof.capture.shared_memory import WAITS_NAME, discard, memory_of
 from kprof.errors import NotACaptureError, OutputExistsError
-from kprof.hangs.lines import remove_waits
+from kprof.hangs.lines import ON_DISK
+from kprof.private import copy_plain
 from kprof.recording.finishing import keeping, make_manifest
 
 
@@ -29,6 +32,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     output = output or capture.finished_of(directory)
     if output == directory:
         raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")
+    check_recording(directory)
     capture.refuse_output(output, force)
     with locked(directory):
         refuse_open_ranks(directory)
@@ -38,9 +42,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
                 manifest = capture.read_manifest(place)
             else:
                 manifest = make_manifest(place, begun, None)
-            recovered = capture.finish_capture(place, output, manifest, force=force)
-        remove_waits(output)
-        return recovered
+            return capture.finish_capture(place, output, manifest, force=force)
 
 
 @contextlib.contextmanager
@@ -52,14 +54,22 @@ def _beside(output: Path, directory: Path) -> Iterator[Path]:
             yield directory
             return
         place = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+        place.mkdir()
         try:
-            yield Path(shutil.copytree(directory, place, symlinks=True))
-        except shutil.Error as error:
-            # It lists every file with its reason.
-            raise OSError(error.args[0][0][2]) from error
+            _copy(directory, place)
+            yield place
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(directory)
+        discard(directory)
+
+
+def _copy(directory: Path, place: Path) -> None:
+    """Copy the files of a recording, and those of its memory as if there had been none."""
+    for path in directory.iterdir():
+        if path.is_file() and path.name != WAITS_NAME:
+            copy_plain(path, place / path.name)
+    for path in (memory_of(directory) or place / WAITS_NAME).glob("rank-*"):
+        copy_plain(path, place / (path.name if path.suffix else path.name + ON_DISK))
 
 
 def now_utc() -> str:

@@ -6,6 +6,7 @@ Everything in its files is data that may be damaged, and is checked like an aren
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -18,8 +19,10 @@ from kprof.capture.directory import rank_file
 from kprof.capture.losses import count_launches
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.parts import PartWriter, part_number, ranks_with_parts, read_info
+from kprof.capture.shared_memory import memory_of
 from kprof.errors import ArenaError
-from kprof.hangs.lines import WAITS_NAME, RankWaits, lines_path
+from kprof.hangs.lines import read_waits
+from kprof.private import open_plain, read_plain
 from kprof.recording import ledger
 from kprof.recording.arena_state import Handed, Word, read_arena
 from kprof.recording.decode import Decoder
@@ -43,7 +46,7 @@ def salvage(directory: Path, rank: int) -> bool:
     It takes the place of a part that was saved while the rank hung. Raises ArenaError where its
     files make no sense, or its kernels were built with other headers, and CaptureError.
     """
-    folders = directory / WAITS_NAME, directory
+    folders = filter(None, (memory_of(directory), directory))
     found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
     lines = _read_lines(rank_file(directory, rank, "ledger"))
     if found is None or not _of_kind(lines, ledger.Facts):
@@ -52,7 +55,7 @@ def salvage(directory: Path, rank: int) -> bool:
     kept = _kept_parts(directory, rank)
     if not (kept or len(launches) or _of_kind(lines, ledger.Captured)):
         return False
-    waits = RankWaits.read(lines_path(directory, rank))
+    waits = read_waits(directory).get(rank)
     num_unfinished = waits.num_launches - waits.num_finished if waits and waits.num_finished else 0
     slowest = found_slowest(directory, rank)
     salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished, slowest)
@@ -67,7 +70,8 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
     """The file of the arenas, and the launches that are in no part yet; None where there is no file
     that was begun."""
     try:
-        data = np.memmap(rank_file(folder, rank, "arena"), np.uint8, mode="r")
+        with os.fdopen(open_plain(rank_file(folder, rank, "arena")), "rb") as file:
+            data = np.memmap(file, np.uint8, mode="r")
     except (OSError, ValueError):
         return None
     if len(data) < ledger.ARENAS_OFFSET:
@@ -82,8 +86,10 @@ def _read_launches(folder: Path, rank: int, num_forgotten: int) -> np.ndarray:
     """All but the first `num_forgotten`, which are in parts, or nobody wants them."""
     first, num_left_out = divmod(num_forgotten, ledger.ROWS_PER_FILE)
     files: list[np.ndarray] = []
-    while (path := ledger.launches_path(folder, rank, first + len(files))).exists():
-        files.append(np.fromfile(path, ledger.LAUNCH))
+    while (path := ledger.launches_path(folder, rank, first + len(files))).is_file():
+        content = read_plain(path)
+        num_rows = len(content) // ledger.LAUNCH.itemsize
+        files.append(np.frombuffer(content, ledger.LAUNCH, num_rows))
     rows = np.concatenate([np.empty(0, ledger.LAUNCH), *files])[num_left_out:]
     is_whole = (rows["number_plus_1"] > 0) & (rows["number_plus_1"] < abi.NO_CHUNK)
     whole: np.ndarray = rows[is_whole]
@@ -94,7 +100,7 @@ def _read_lines(path: Path) -> list[ledger.Line]:
     """What the JSON lines say, but those that were cut short; nothing where there is no file."""
     lines = []
     with contextlib.suppress(OSError):
-        for text in path.read_bytes().splitlines():
+        for text in read_plain(path).splitlines():
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 lines.append(_LINES.decode(text))
     return lines

@@ -28,12 +28,11 @@ from types import FrameType
 from typing import Final
 
 from kprof.capture.descriptors import OwnDescriptor
+from kprof.capture.processes import SAVE_SIGNAL
 from kprof.recording import lifetime
 
 _GRACE_S: Final = 2.0
 _ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-# No library takes the last real-time signals.
-SAVE_SIGNAL: Final = signal.SIGRTMAX - 3
 # No signal has this number: the recorders are being closed.
 _CLOSING: Final = 0
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torch.distributed.debug._frontend import DebugHandler, NavLink, Route
 
-from kprof.hangs.lines import WAITS_NAME
+from kprof.capture.shared_memory import memory_of
 from kprof.hangs.look import look_now
 from kprof.hangs.report import lines_of
 
@@ -44,7 +44,7 @@ class WaitsPage(DebugHandler):
 
     def dump(self) -> str:
         """The text of the page."""
-        if not (self._directory / WAITS_NAME).is_dir():
+        if not memory_of(self._directory):
             return "the recording has ended"
         return "\n".join(lines_of(look_now(self._directory)))
 

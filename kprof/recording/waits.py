@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.abi import NO_LINES, RECORD_BYTES, STATE_LINE, WAIT_LINE, Lines
+from kprof.capture.shared_memory import memory_of
 from kprof.devices import gpu
 from kprof.devices.memory import allocate
 from kprof.errors import KprofError
@@ -24,7 +25,6 @@ from kprof.hangs.lines import (
     LINES_OFFSET,
     NUM_LINES,
     SIZE_BYTES,
-    WAITS_NAME,
     WaitsWriter,
     tracks_in,
     write_rows,
@@ -74,7 +74,7 @@ class Waits:
         # State lines of announced spans.
         self._announced: Memory | None = None
         self._is_host = device == "cpu"
-        if not (directory / WAITS_NAME).is_dir():
+        if not memory_of(directory):
             return
         try:
             self._writer = WaitsWriter(directory, rank, world_size, saver.signal_here())

@@ -20,10 +20,11 @@ from kprof.capture.manifest import Launch
 from kprof.errors import KprofError
 from kprof.hangs import now
 from kprof.hangs.announced import SPAN
-from kprof.hangs.lines import NUM_LINES, WaitsWriter, shared_waits, write_rows
+from kprof.hangs.lines import NUM_LINES, WaitsWriter, write_rows
 from kprof.recording.progress import Progress
 from kprof.regions import parse_regions
 from kprof_cli import watching
+from sharing import sharing_memory
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_who_waits_for_whom_stands_below_the_pace(
     moments = iter([10.0, 11.0, 12.0, 13.0, 14.0])
     num_looks = 0
 
-    with shared_waits(directory):
+    with sharing_memory(directory):
         writer = WaitsWriter(directory, 0, 2)
         writer.note_launch(Launch(0, "combine", 0, 4), 0, regions)
 
@@ -145,7 +146,7 @@ def test_announced_spans_are_shown_while_a_run_stands_still(
     monkeypatch.setattr(now, "ask", answer)
     in_gemm = "rank 0 block 7 warp 0 is in gemm{} (inside tile) (call 0 of combine)"
     other = "rank 0 block 8 warp 0 is in gemm{} (call 0 of combine)"
-    with shared_waits(directory):
+    with sharing_memory(directory):
         writer = WaitsWriter(directory, 0, 2)
         writer.note_launch(Launch(0, "combine", 0, 4), 0, regions)
         waits = now.WaitsNow(directory)

@@ -143,7 +143,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "HOME": str(home),
         "PATH": f"{shortcuts}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{ROOT / 'cli'}",
-        CACHE_VARIABLE: str(cache_dir()),
+        CACHE_VARIABLE: str(cache_dir().parent),
         **kept,
     }
 

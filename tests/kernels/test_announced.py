@@ -16,10 +16,10 @@ from kprof.devices.targets import Target
 from kprof.hangs.asking import Answers, moved
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run
-from kprof.hangs.lines import shared_waits
 from kprof.hangs.report import lines_of, make_report
 from kprof.hangs.state import RunState
 from kprof.recording.recorder import Recorder
+from sharing import sharing_memory
 
 FOLDER = Path(__file__).parents[1] / "support" / "announced"
 NUM_BLOCKS = 3
@@ -75,7 +75,7 @@ class Tiles:
 
 @pytest.fixture
 def tiles(tmp_path: Path) -> Iterator[Tiles]:
-    with shared_waits(tmp_path):
+    with sharing_memory(tmp_path):
         found = Tiles(tmp_path)
         try:
             yield found

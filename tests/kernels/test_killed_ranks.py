@@ -17,8 +17,8 @@ from until_killed import MOMENTS, sizes
 
 import kprof
 from drained import steps
+from kprof.capture.shared_memory import memory_of
 from kprof.errors import WorkloadError
-from kprof.hangs.lines import WAITS_NAME
 from kprof.recording import record
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, emitted, library, new_buffer, run_kernel
@@ -175,7 +175,9 @@ def test_a_forked_child_writes_to_memory_of_its_own(library: ctypes.CDLL, tmp_pa
     """It has the buffer of a launch that its parent makes."""
     with kprof.session(tmp_path / "run.kprof") as recorder:
         buffer = new_buffer(recorder, "run_marks")
-        arenas = list((tmp_path / "run.kprof.unfinished" / WAITS_NAME).glob("*.arena"))
+        memory = memory_of(tmp_path / "run.kprof.unfinished")
+        assert memory is not None
+        arenas = list(memory.glob("*.arena"))
         assert [path.stat().st_mode & 0o777 for path in arenas] == [0o600]
         child = os.fork()
         if child == 0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,24 +12,24 @@ import numpy as np
 import pytest
 
 import kprof
+from kprof import private
 from kprof.abi import BLOCK_TRACK_WARP, NO_LINES, WAIT_LINE
 from kprof.capture.manifest import Launch
+from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_garbage
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
-from kprof.hangs import lines
 from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import (
     NUM_LINES,
     SIZE_BYTES,
-    WAITS_NAME,
     WaitsWriter,
     read_kernels,
     read_waits,
-    shared_waits,
 )
 from kprof.recording import waits as recording_waits
 from kprof.recording.waits import Waits
 from kprof.regions import parse_regions
+from sharing import sharing_memory
 
 REGIONS = parse_regions('REGION(R_WAIT, "wait", wait, peer:8, slot:24)')
 
@@ -40,7 +39,8 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A /dev/shm of the test's own."""
     folder = tmp_path / "shm"
     folder.mkdir()
-    monkeypatch.setattr(lines, "_SHARED_MEMORY_DIR", folder)
+    folder.chmod(0o1777)
+    monkeypatch.setattr(private, "_MEMORY_DIR", folder)
     return folder
 
 
@@ -48,7 +48,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(tmp_path: Path, memory: Path) -> Iterator[Path]:
     directory = tmp_path / "run.kprof.unfinished"
     directory.mkdir()
-    with shared_waits(directory):
+    with sharing_memory(directory):
         yield directory
 
 
@@ -104,8 +104,8 @@ def test_memory_that_is_too_small_leaves_waits_on_the_disk(
 
 def test_without_shared_memory_waits_are_on_the_disk(tmp_path: Path, memory: Path) -> None:
     memory.rmdir()
-    with shared_waits(tmp_path):
-        assert not (tmp_path / WAITS_NAME).is_symlink()
+    with sharing_memory(tmp_path):
+        assert (tmp_path / WAITS_NAME).is_dir()
         writer = WaitsWriter(tmp_path, 0, 2)
         assert not writer.is_in_memory
         check_that_waits_are_seen(tmp_path, writer)
@@ -142,48 +142,36 @@ def test_a_gpu_that_cannot_write_there_has_its_waits_copied(
     assert read_waits(run)[0].lines["block"].tolist() == [2]
 
 
-def test_a_recording_that_was_killed_keeps_its_memory_as_long_as_a_rank_lives(
+def test_a_recording_that_was_killed_keeps_its_memory_until_its_directory_goes(
     tmp_path: Path, memory: Path
 ) -> None:
-    """Another recording on the host removes what nobody uses."""
-    orphan, other = tmp_path / "orphan", tmp_path / "other"
+    orphan = tmp_path / "orphan"
     orphan.mkdir()
-    other.mkdir()
-    code = f"""
-import os, sys
-from pathlib import Path
-from kprof.hangs import lines
-lines._SHARED_MEMORY_DIR = Path({str(memory)!r})
-recording = lines.shared_waits(Path({str(orphan)!r}))
-recording.__enter__()
-os._exit(9)
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    (folder,) = memory.iterdir()
+    make_memory(orphan)
+    folder = memory_of(orphan)
+    assert folder is not None
     writer = WaitsWriter(orphan, 0, 2)
-    os.utime(folder, (0, 0))
-    with shared_waits(other):
-        check_that_waits_are_seen(orphan, writer)
+    remove_garbage()
+    check_that_waits_are_seen(orphan, writer)
+    shutil.rmtree(orphan)
+    remove_garbage()
+    assert folder.is_dir(), "a rank has it"
     del writer
-    (folder / "rank-00000.arena").write_bytes(b"what rank 0 recorded")
-    os.utime(folder, (0, 0))
-    with shared_waits(other):
-        assert not folder.exists()
-    # `kprof recover` finds it there.
-    assert (orphan / "rank-00000.arena").read_bytes() == b"what rank 0 recorded"
+    remove_garbage()
+    assert not folder.exists()
 
 
 def test_two_recordings_at_once_see_their_own_ranks(tmp_path: Path, memory: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    with shared_waits(first):
-        with shared_waits(second):
+    with sharing_memory(first):
+        with sharing_memory(second):
             writers = [WaitsWriter(first, 0, 2), WaitsWriter(second, 1, 2)]
             check_that_waits_are_seen(first, writers[0])
             assert set(read_waits(first)) == {0}
             assert set(read_waits(second)) == {1}
-            assert len(list(memory.iterdir())) == 2
+            assert len(list(private.memory_root().iterdir())) == 2
         assert len(read_waits(first)[0].lines) == 1
 
 
@@ -202,4 +190,4 @@ def test_a_finished_capture_has_none_of_it(tmp_path: Path, memory: Path) -> None
         recorder.explain_timeout(1.0)
     kept = {path.name for path in (tmp_path / "run.kprof").iterdir()}
     assert not [name for name in kept if name.endswith((".waits", ".kernels", ".tracks"))]
-    assert list(memory.iterdir()) == []
+    assert list(private.memory_root().iterdir()) == []

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 
-from kprof.capture.directory import pids_here, write_rank_started
+from kprof.capture.directory import pids_here, rank_file, write_rank_started
 from kprof.capture.manifest import RankStarted
-from kprof.capture.processes import Condition, Process, process_of
+from kprof.capture.processes import Condition, Process, process_of, signal_all
 
 
 @pytest.fixture
@@ -52,13 +54,63 @@ def test_of_a_process_elsewhere_nothing_is_known() -> None:
         assert process.condition() is Condition.RUNNING
 
 
+_MAPS_A_FILE = """
+import mmap, sys, time
+with open(sys.argv[1], "r+b") as file:
+    page = mmap.mmap(file.fileno(), 4096)
+print("mapped", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A directory and a process that has a claim on its rank 0."""
+    directory = tmp_path / "run.kprof.unfinished"
+    directory.mkdir()
+    live = rank_file(directory, 0, "live")
+    live.write_bytes(bytes(4096))
+    command = [sys.executable, "-c", _MAPS_A_FILE, str(live)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"mapped\n"
+        yield directory, process.pid
+        process.kill()
+
+
 def test_a_rank_is_not_looked_for_in_another_process(
-    tmp_path: Path, child: subprocess.Popen[bytes]
+    recording: tuple[Path, int], child: subprocess.Popen[bytes]
 ) -> None:
     """Signals that kprof sends end whoever does not expect them."""
-    mine = process_of(child.pid)
-    taken = replace(mine, start_ticks=mine.start_ticks + 1)
-    elsewhere = replace(mine, namespace=1)
-    for rank, process in enumerate((mine, taken, elsewhere)):
-        write_rank_started(tmp_path, RankStarted(rank, 3, *astuple(process)))
-    assert pids_here(tmp_path, range(3)) == {0: child.pid}
+    directory, pid = recording
+    mine = process_of(pid)
+    others = (
+        replace(mine, start_ticks=mine.start_ticks + 1),
+        replace(mine, start_ticks=0),
+        replace(mine, namespace=1),
+        # Somebody's process: a file in the directory names it, and it has nothing to do with it.
+        process_of(child.pid),
+        process_of(os.getpid()),
+        process_of(1),
+    )
+    for rank, process in enumerate((mine, *others)):
+        if rank:
+            shutil.copy(rank_file(directory, 0, "live"), rank_file(directory, rank, "live"))
+        write_rank_started(directory, RankStarted(rank, 7, *astuple(process)))
+    assert pids_here(directory, range(7)) == {0: pid}
+
+
+def test_a_copy_of_a_recording_leads_to_no_process(
+    recording: tuple[Path, int], tmp_path: Path
+) -> None:
+    directory, pid = recording
+    write_rank_started(directory, RankStarted(0, 1, *astuple(process_of(pid))))
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    assert pids_here(directory, [0]) == {0: pid}
+    assert pids_here(copy, [0]) == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGUSR1, signal.SIGSEGV, 0, 64])
+def test_only_signals_of_ours_are_sent(number: int, child: subprocess.Popen[bytes]) -> None:
+    with pytest.raises(AssertionError):
+        signal_all([child.pid], number)

@@ -23,11 +23,12 @@ from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import Target
 from kprof.hangs.asking import Answers, count_saved
 from kprof.hangs.diagnosis import Cause, Kind, diagnose
-from kprof.hangs.lines import read_waits, shared_waits
+from kprof.hangs.lines import read_waits
 from kprof.hangs.report import Hang
 from kprof.hangs.state import Condition, RunState
 from kprof.hangs.watch import Directory, Watch
 from kprof.recording.recorder import Recorder
+from sharing import sharing_memory
 
 FOLDER = Path(__file__).parent
 REGIONS = FOLDER / "regions.h"
@@ -387,7 +388,7 @@ class _Source(Directory):
 def running(case: Case, folder: Path) -> Iterator[World]:
     """The world of a case."""
     folder.mkdir(parents=True, exist_ok=True)
-    with shared_waits(folder):
+    with sharing_memory(folder):
         world = World(case, folder)
         try:
             yield world

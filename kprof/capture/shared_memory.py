@@ -1,0 +1,181 @@
+"""The shared memory of a recording: what its ranks write there outlives them, and costs no disk.
+
+    /dev/shm/kprof-1000/         mode 0700 (kprof.private)
+      8f2c...                    of one recording; the name is a hash, see `_folder_of`
+        directory                mount namespace and path of that recording, for `kprof clean`
+        rank-00003               see kprof.hangs.lines
+        rank-00003.arena         see kprof.recording.ledger
+      heap-17-7f00               see kprof.devices.symmetric
+    run.kprof.unfinished/
+      waits                      a random text; a folder instead where /dev/shm cannot be used
+
+No file of a recording names a place in memory: the name follows from the random text and from the
+inode of the directory. So a recording that somebody sends can lead nowhere.
+
+The memory is removed when the capture is complete, or with its directory. Memory whose directory
+is gone is removed by the next command. Every file is locked as long as a process maps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kprof.private import (
+    is_locked,
+    locked,
+    make_private,
+    memory_root,
+    new_file,
+    read_plain,
+)
+
+WAITS_NAME: Final = "waits"
+_OWNER: Final = "directory"
+_TOKEN_BYTES: Final = 32
+
+
+def make_memory(directory: Path) -> str:
+    """Make the memory of a recording, a folder on the disk where /dev/shm cannot be used.
+
+    Returns why not, or nothing.
+    """
+    remove_memory(directory)
+    try:
+        root = memory_root(make=True)
+        _write(directory / WAITS_NAME, secrets.token_hex(_TOKEN_BYTES // 2).encode())
+        with locked(root):
+            folder = make_private(_folder_of(directory, root))
+            owner = b"%d %b" % (_namespace(), os.fsencode(directory.absolute()))
+            _write(folder / _OWNER, owner)
+    except OSError as error:
+        remove_memory(directory)
+        with contextlib.suppress(OSError):
+            (directory / WAITS_NAME).mkdir(mode=0o700)
+        return error.strerror or str(error)
+    return ""
+
+
+def memory_of(directory: Path) -> Path | None:
+    """The folder that the ranks of a recording share on this host; None where there is none."""
+    waits = directory / WAITS_NAME
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(waits.lstat().st_mode):
+            return waits
+        folder = _folder_of(directory, memory_root())
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Whether the folder that `memory_of` found is in memory, not on the disk."""
+    return folder.name != WAITS_NAME
+
+
+def remove_memory(directory: Path) -> None:
+    """Remove the memory of a recording. Nothing outside of it is removed, whatever it holds."""
+    if folder := memory_of(directory):
+        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (directory / WAITS_NAME).unlink()
+
+
+def discard(directory: Path) -> None:
+    """Remove a directory that is no recording worth keeping, and its memory."""
+    remove_memory(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Left:
+    """The memory of a recording of this user; `directory` is where it wrote, as its mount
+    namespace calls it."""
+
+    folder: Path
+    directory: Path
+    namespace: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in memory."""
+        return sum(file.stat().st_size for file in self.folder.iterdir())
+
+    def is_used(self) -> bool:
+        """Whether a living process records there."""
+        return any(map(is_locked, (self.directory, *self.folder.iterdir())))
+
+    def is_garbage(self) -> bool:
+        """Whether nobody uses it, and `kprof recover` can never find it either."""
+        return self._is_lost() and not any(map(is_locked, self.folder.iterdir()))
+
+    def _is_lost(self) -> bool:
+        try:
+            self.directory.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            # In a container the same path may mean something else.
+            return self.namespace == _namespace()
+        except OSError:
+            # A disk that does not answer now may do so later.
+            return False
+        return memory_of(self.directory) != self.folder
+
+
+def left_in_memory() -> list[Left]:
+    """The memory of all recordings of this user."""
+    try:
+        root = memory_root()
+        with locked(root):
+            return [_describe(folder) for folder in sorted(root.iterdir()) if folder.is_dir()]
+    except OSError:
+        return []
+
+
+def remove_garbage() -> None:
+    """Remove what no recording needs: its directory is gone, or the process that had a heap."""
+    with contextlib.suppress(OSError):
+        root = memory_root()
+        with locked(root):
+            for entry in root.iterdir():
+                if not entry.is_dir():
+                    if not is_locked(entry):
+                        entry.unlink(missing_ok=True)
+                elif _describe(entry).is_garbage():
+                    shutil.rmtree(entry, ignore_errors=True)
+
+
+def _describe(folder: Path) -> Left:
+    with contextlib.suppress(OSError, ValueError):
+        namespace, _, path = read_plain(folder / _OWNER).partition(b" ")
+        return Left(folder, Path(os.fsdecode(path)), int(namespace))
+    # Whoever made it was killed before it could say for what.
+    return Left(folder, folder, _namespace())
+
+
+def _namespace() -> int:
+    """The namespace of paths; 0 where nobody says."""
+    try:
+        return Path("/proc/self/ns/mnt").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _folder_of(directory: Path, root: Path) -> Path:
+    """Where its memory is. A copy of the directory has no memory, nor has one with another
+    inode."""
+    token = read_plain(directory / WAITS_NAME, _TOKEN_BYTES + 1)
+    status = directory.stat()
+    place = b"%d %d %b" % (status.st_dev, status.st_ino, token)
+    return root / hashlib.blake2b(place, digest_size=16).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with os.fdopen(new_file(path), "wb") as file:
+        file.write(content)

@@ -1,0 +1,154 @@
+"""Files in places where other users can write, such as /dev/shm, and files that strangers made.
+
+A directory of ours has mode 0700, belongs to this user, and lies where nobody else can replace it.
+Its files have mode 0600. Files are opened without following a link and without waiting for a pipe,
+and only plain files are opened. Only contents are ever copied, never modes or owners.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+# /dev/shm of Linux: memory that is a file, so that it outlives a process.
+_MEMORY_DIR: Final = Path("/dev/shm")
+_SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_READ_BYTES: Final = 1 << 20
+
+
+def memory_root(*, make: bool = False) -> Path:
+    """/dev/shm/kprof-UID, the directory for all shared memory of this user.
+
+    Raises OSError where there is none, or it cannot be trusted.
+    """
+    root = _MEMORY_DIR / f"kprof-{os.geteuid()}"
+    return make_private(root) if make else check_private(root)
+
+
+def make_private(path: Path) -> Path:
+    """Make a directory for this user alone, unless it is there; raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    return check_private(path)
+
+
+def check_private(path: Path) -> Path:
+    """The same path, if it is a directory of ours that nobody else can change or replace.
+
+    Raises OSError.
+    """
+    place = Path(os.path.realpath(path.parent))
+    for above in (place, *place.parents):
+        status = above.stat()
+        is_shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+        if is_shared or status.st_uid not in (0, os.geteuid()):
+            raise _untrusted(path, f"other users can replace it in {above}")
+    try:
+        with opened(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+            status = os.fstat(directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise _untrusted(path, "it is no directory") from error
+        raise
+    if status.st_uid != os.geteuid():
+        raise _untrusted(path, f"it belongs to user {status.st_uid}")
+    if status.st_mode & 0o077:
+        raise _untrusted(path, f"other users can open it (mode {status.st_mode & 0o777:o})")
+    return path
+
+
+def _untrusted(path: Path, why: str) -> OSError:
+    return PermissionError(errno.EPERM, f"kprof does not use {path}, because {why}", str(path))
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of a plain file, or of a directory with O_DIRECTORY; raises OSError."""
+    file = open_plain(path, flags)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a plain file, not what a link leads to; raises OSError.
+
+    With O_DIRECTORY it is a directory. To write, no other name may lead to the file.
+    """
+    file = os.open(path, flags | _SAFELY, mode)
+    status = os.fstat(file)
+    is_plain = stat.S_ISREG(status.st_mode) or bool(flags & os.O_DIRECTORY)
+    is_linked = flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1
+    if not is_plain or is_linked:
+        os.close(file)
+        raise OSError(errno.ELOOP, "it is a link or no plain file", str(path))
+    return file
+
+
+def new_file(path: Path, mode: int = 0o600) -> int:
+    """A descriptor of a new file; what has its name is removed, never opened. Raises OSError."""
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, mode)
+
+
+def read_plain(path: Path, limit_bytes: int | None = None) -> bytes:
+    """The bytes of a plain file, at most so many; raises OSError."""
+    with os.fdopen(open_plain(path), "rb") as file:
+        return file.read(-1 if limit_bytes is None else limit_bytes)
+
+
+def copy_plain(source: Path, target: Path) -> None:
+    """Make `target` a new file of ours with the bytes of `source`; raises OSError."""
+    with (
+        os.fdopen(open_plain(source), "rb") as reading,
+        os.fdopen(new_file(target), "wb") as writing,
+    ):
+        while content := reading.read(_READ_BYTES):
+            writing.write(content)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One process at a time makes or removes what is in there. Raises OSError."""
+    with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process has locked a file or directory."""
+    kind = os.O_DIRECTORY if path.is_dir() else 0
+    try:
+        with opened(path, os.O_RDONLY | kind) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def heap_file(name: str, size_bytes: int) -> Iterator[Path]:
+    """A new file of zeros in the memory of this user, which is gone after the block.
+
+    All of it is reserved: a full memory means OSError here and not SIGBUS later.
+    """
+    root = memory_root(make=True)
+    path = root / f"heap-{name}"
+    with locked(root):
+        file = new_file(path)
+        fcntl.flock(file, fcntl.LOCK_SH)
+    try:
+        os.posix_fallocate(file, 0, size_bytes)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)

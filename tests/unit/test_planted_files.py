@@ -1,0 +1,397 @@
+"""What other users plant where kprof works, and what strangers put into a recording that they send."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kprof
+from kprof import private
+from kprof.capture.claims import Begun, prepare_messages, write_begun
+from kprof.capture.directory import begin_capture
+from kprof.capture.output import replacing
+from kprof.capture.shared_memory import (
+    WAITS_NAME,
+    make_memory,
+    memory_of,
+    remove_garbage,
+    remove_memory,
+)
+from kprof.devices.cache import CACHE_VARIABLE, cache_dir
+from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
+from kprof.hangs.look import look_at
+from kprof.recording.record import RecordRequest, record, session
+from kprof.recording.recover import recover
+
+OTHER_USER = 12345
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A /dev/shm of the test's own."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setattr(private, "_MEMORY_DIR", folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    directory = tmp_path / "run.kprof.unfinished"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def thesis(tmp_path: Path) -> Path:
+    """What must never be touched."""
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter-1").write_text("years of work")
+    return folder
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _socket(path: Path) -> None:
+    # Names of sockets are short.
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def _no_text(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe\x00\x80")
+
+
+def _set_uid_shell(path: Path) -> None:
+    shutil.copy("/bin/sh", path)
+    path.chmod(0o4755)
+
+
+LINKS = (_fifo, _zeros, _link, _dangling, _socket)
+PLANTS = (*LINKS, _no_text, _set_uid_shell)
+
+
+# Shared memory
+
+
+def _others(root: Path) -> None:
+    root.mkdir(mode=0o700)
+    os.chown(root, OTHER_USER, OTHER_USER)
+
+
+def _open_to_all(root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o755)
+
+
+def _link_to_own(root: Path) -> None:
+    target = root.with_name("target")
+    target.mkdir(mode=0o700)
+    root.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "plant", [pytest.param(_others, marks=needs_root), _open_to_all, _link_to_own, *PLANTS]
+)
+def test_a_planted_directory_in_memory_is_not_used(
+    plant: Callable[[Path], None], memory: Path, run: Path
+) -> None:
+    root = memory / f"kprof-{os.geteuid()}"
+    plant(root)
+    before = root.lstat(), sorted(memory.rglob("*"))
+    assert make_memory(run)
+    assert memory_of(run) == run / WAITS_NAME
+    assert stat.S_IMODE((run / WAITS_NAME).stat().st_mode) == 0o700
+    remove_garbage()
+    remove_memory(run)
+    assert before == (root.lstat(), sorted(memory.rglob("*")))
+
+
+def test_memory_that_others_can_rename_is_not_used(memory: Path, run: Path) -> None:
+    memory.chmod(0o777)
+    assert "other users can replace it" in make_memory(run)
+
+
+def test_the_memory_of_a_recording_is_for_its_user_alone(memory: Path, run: Path) -> None:
+    old = os.umask(0)
+    try:
+        assert make_memory(run) == ""
+    finally:
+        os.umask(old)
+    made = list(memory.rglob("*"))
+    assert len(made) == 3
+    for path in made:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_folders_of_the_old_name_do_not_matter(
+    plant: Callable[[Path], None], memory: Path, run: Path, thesis: Path
+) -> None:
+    """A set-uid shell in such a folder once became root's."""
+    old = memory / "kprof-waits-planted"
+    old.mkdir()
+    (old / "directory").write_text(str(thesis))
+    plant(old / "rank-00000.arena")
+    (thesis / WAITS_NAME).symlink_to(old)
+    before = sorted(path.name for path in thesis.iterdir())
+    make_memory(run)
+    remove_garbage()
+    assert (old / "rank-00000.arena").lstat()
+    assert sorted(path.name for path in thesis.iterdir()) == before
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_what_is_planted_in_our_memory_ends_nothing(
+    plant: Callable[[Path], None], memory: Path, run: Path
+) -> None:
+    """A workload of this user may write anything there."""
+    make_memory(run)
+    folder = memory_of(run)
+    assert folder is not None
+    (folder / "directory").unlink()
+    plant(folder / "directory")
+    remove_garbage()
+    assert not folder.exists()
+
+
+# Recordings that somebody sends
+
+
+@pytest.mark.parametrize("target", [".", "..", "thesis", "/"])
+def test_waits_that_are_a_link_lead_nowhere(
+    target: str, memory: Path, run: Path, thesis: Path
+) -> None:
+    where = {"thesis": thesis, "/": Path("/")}.get(target, run / target)
+    write_begun(run, Begun((), "", 1))
+    (run / WAITS_NAME).symlink_to(where)
+    assert memory_of(run) is None
+    for use in (recover, look_at):
+        with pytest.raises(CaptureError):
+            use(run)
+    remove_memory(run)
+    assert (thesis / "chapter-1").read_text() == "years of work"
+    assert (run / "recording.json").exists()
+
+
+def test_a_copy_of_a_recording_does_not_have_its_memory(memory: Path, run: Path) -> None:
+    make_memory(run)
+    copy = Path(shutil.copytree(run, run.with_name("copy.kprof.unfinished")))
+    assert memory_of(run) is not None
+    assert memory_of(copy) is None
+    remove_memory(copy)
+    assert memory_of(run) is not None
+
+
+NAMES = (
+    "messages",
+    "recording.json",
+    "alignment.json",
+    "rank-00000.started",
+    "rank-00000.live",
+    "rank-00000.json",
+    "rank-00000.kernels",
+    "rank-00000.ledger",
+    "rank-00000.arena",
+    "rank-00000.launches-00000",
+    "rank-00000.stack",
+    "rank-00000.waits",
+    "rank-00000.parquet",
+    "part-00000-00000.parquet",
+    "hang.json",
+    "manifest.json",
+)
+
+
+@pytest.mark.parametrize("plant", LINKS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_with_links_and_pipes_is_refused(
+    name: str, plant: Callable[[Path], None], memory: Path, run: Path
+) -> None:
+    write_begun(run, Begun((), "", 1))
+    prepare_messages(run)
+    (run / WAITS_NAME).mkdir()
+    (run / name).unlink(missing_ok=True)
+    plant(run / name)
+    for use in (recover, look_at):
+        with pytest.raises(CorruptCaptureError, match="link or no plain file"):
+            use(run)
+    assert run.is_dir()
+
+
+@pytest.mark.parametrize("plant", LINKS)
+def test_links_in_waits_on_the_disk_are_refused(
+    plant: Callable[[Path], None], memory: Path, run: Path
+) -> None:
+    write_begun(run, Begun((), "", 1))
+    (run / WAITS_NAME).mkdir()
+    plant(run / WAITS_NAME / "rank-00000")
+    for use in (recover, look_at):
+        with pytest.raises(CorruptCaptureError, match="link or no plain file"):
+            use(run)
+
+
+def test_a_file_with_another_name_outside_is_refused(memory: Path, run: Path, thesis: Path) -> None:
+    write_begun(run, Begun((), "", 1))
+    os.link(thesis / "chapter-1", run / "messages")
+    with pytest.raises(CorruptCaptureError, match="messages is a link"):
+        recover(run)
+
+
+@needs_root
+def test_the_recording_of_another_user_is_refused(memory: Path, run: Path) -> None:
+    write_begun(run, Begun((), "", 1))
+    (run / WAITS_NAME).mkdir()
+    os.chown(run, OTHER_USER, OTHER_USER)
+    for use in (recover, look_at):
+        with pytest.raises(CaptureError, match=f"belongs to user {OTHER_USER}.*cp -r"):
+            use(run)
+
+
+def test_a_recording_that_all_can_write_to_is_refused(memory: Path, run: Path) -> None:
+    write_begun(run, Begun((), "", 1))
+    run.chmod(0o777)
+    with pytest.raises(CaptureError, match="others can change it"):
+        recover(run)
+
+
+# Outputs
+
+
+APP = b'{"name": "my app", "icons": [], "start_url": "/"}'
+
+
+def test_force_does_not_replace_the_folder_of_a_web_app(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "manifest.json").write_bytes(APP)
+    with pytest.raises(OutputExistsError, match="will not delete it"):
+        begin_capture(app, force=True)
+    request = RecordRequest((sys.executable, "-c", ""), app, force=True)
+    with pytest.raises(OutputExistsError, match="will not delete it"):
+        record(request)
+    assert (app / "manifest.json").read_bytes() == APP
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_folder_whose_name_ends_like_a_recording_is_not_deleted(
+    tmp_path: Path, is_forced: bool
+) -> None:
+    essay = tmp_path / "essay.unfinished"
+    essay.mkdir()
+    (essay / "recording.json").write_bytes(APP)
+    with pytest.raises(OutputExistsError, match="no recording of kprof"):
+        begin_capture(tmp_path / "essay", force=is_forced)
+    assert (essay / "recording.json").read_bytes() == APP
+
+
+def _record_while_an_app_comes(output: Path) -> None:
+    with session(output, force=True) as directory:
+        recorder = kprof.Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        recorder.launch("combine", ["a"])
+        output.mkdir()
+        (output / "manifest.json").write_bytes(APP)
+
+
+def test_what_has_come_to_the_output_meanwhile_is_not_deleted(tmp_path: Path) -> None:
+    output = tmp_path / "run.kprof"
+    with pytest.raises(OutputExistsError, match="will not delete it"):
+        _record_while_an_app_comes(output)
+    assert (output / "manifest.json").read_bytes() == APP
+    assert recover(output.with_name("run.kprof.unfinished"), tmp_path / "b.kprof").path.is_dir()
+
+
+@pytest.mark.parametrize("plant", LINKS)
+def test_a_planted_temporary_file_is_not_written_through(
+    plant: Callable[[Path], None], tmp_path: Path
+) -> None:
+    output = tmp_path / "run.pftrace"
+    plant(tmp_path / f".run.pftrace.{os.getpid()}.tmp")
+    with replacing(output, force=False) as file:
+        file.write(b"trace")
+    assert output.read_bytes() == b"trace"
+    assert stat.S_ISREG(output.lstat().st_mode)
+
+
+def test_heaps_are_for_their_user_alone(memory: Path) -> None:
+    with private.heap_file("17-7f", 1 << 16) as path:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert path.stat().st_size == 1 << 16
+        remove_garbage()
+        assert path.exists(), "somebody has it"
+    assert not path.exists()
+    left = private.memory_root() / "heap-18-0"
+    left.write_bytes(b"of a process that was killed")
+    remove_garbage()
+    assert not left.exists()
+
+
+def test_the_finished_capture_has_left_nothing_in_memory(memory: Path, tmp_path: Path) -> None:
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
+        recorder.launch("combine", ["a"])
+        assert len(list(private.memory_root().iterdir())) == 1
+    assert list(private.memory_root().iterdir()) == []
+    assert not (tmp_path / "run.kprof" / WAITS_NAME).exists()
+
+
+# Builds are loaded and run
+
+
+def test_the_build_cache_is_for_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    found = cache_dir()
+    assert found.parent == tmp_path / "cache"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "plant", [pytest.param(_others, marks=needs_root), _open_to_all, _link_to_own, "folder"]
+)
+def test_a_build_that_others_could_have_made_is_not_run(
+    plant: Callable[[Path], None] | str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache))
+    if callable(plant):
+        plant(cache / f"user-{os.geteuid()}")
+    else:
+        cache.chmod(0o777)
+    found = cache_dir()
+    assert not found.is_relative_to(cache)
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    assert "set KPROF_CACHE_DIR to a directory of yours" in capfd.readouterr().err
