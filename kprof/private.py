@@ -63,8 +63,12 @@ def check_private(path: Path) -> Path:
     return path
 
 
-def _untrusted(path: Path, why: str) -> OSError:
-    return PermissionError(errno.EPERM, f"kprof does not use {path}, because {why}", str(path))
+class UntrustedError(PermissionError):
+    """A directory that other users can change, or can have made. `strerror` says why."""
+
+
+def _untrusted(path: Path, why: str) -> UntrustedError:
+    return UntrustedError(errno.EPERM, f"kprof does not use {path}, because {why}", str(path))
 
 
 @contextlib.contextmanager

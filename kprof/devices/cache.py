@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import sys
@@ -10,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from kprof.private import make_private
+from kprof.private import UntrustedError, make_private
 
 CACHE_VARIABLE: Final = "KPROF_CACHE_DIR"
 
@@ -29,12 +28,12 @@ def _own_dir(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return make_private(own)
-    except OSError as error:
-        if error.errno != errno.EPERM or not error.strerror.startswith("kprof"):
-            # Whoever writes there says so.
-            return own
+    except UntrustedError as error:
         _complain(f"{error.strerror}; set {CACHE_VARIABLE} to a directory of yours")
         return make_private(Path(tempfile.gettempdir()) / f"kprof-cache-{os.geteuid()}")
+    except OSError:
+        # Whoever writes there says what is wrong.
+        return own
 
 
 @functools.cache
