@@ -40,6 +40,12 @@ launches still run, and nobody has to wait.
 The chunk header says which clock its records use: the real-time clock, or the processor's cycle
 counter (CHUNK_CYCLES). It always has a sample of both clocks at the same moment (the anchors).
 
+Whole programs. Where each program (block) of a launch has one span, programs share chunks
+(CHUNK_OF_PROGRAMS): the launch reserves one for every 61, and record r of a chunk is of program
+`block` + r, whose payload is its hw_id. That is 17 bytes per program, without an atomic. The first
+of the programs writes the header. A captured launch reserves nothing: there each program claims a
+chunk with the same flag.
+
 Graphs. A launch that is captured in a graph runs once per replay, always with the buffer of its
 capture. It reserves nothing: every replay claims its chunks. A track whose claim fails gets no
 later chunk either, because cursors only advance until the arena is emptied. So the k-th opening of
@@ -145,6 +151,7 @@ CHUNK_ABI: Final = (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT
 CHUNK_CURSORS_SHIFT: Final = 8
 CHUNK_CURSORS_MASK: Final = 0x3F
 CHUNK_RING: Final = 1 << 14
+CHUNK_OF_PROGRAMS: Final = 1 << 15
 
 # Options of a launch.
 LOOKS_AT_SWITCHES: Final = 1

@@ -41,7 +41,8 @@ _MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
 
 @dataclass(frozen=True)
 class _Records:
-    """Columns of records: chunk, region id, second word, duration in ticks as recorded, times."""
+    """Columns of records: chunk, region id, second word, duration in ticks as recorded, times, and
+    the place in the chunk."""
 
     chunk_idxs: np.ndarray
     local_region: np.ndarray
@@ -49,6 +50,7 @@ class _Records:
     duration_ticks: np.ndarray
     start_ns: np.ndarray
     duration_ns: np.ndarray
+    slots: np.ndarray
 
     def rows(self, which: np.ndarray) -> _Records:
         """The selected records."""
@@ -192,8 +194,14 @@ class Decoder:
         durations = duration_ticks.astype(np.int64)
         durations[duration_ticks == abi.DURATION_OPEN] = 0
         times = self._times(first, durations, headers, chunk_idxs, cycle_map)
+        slots = np.broadcast_to(np.arange(is_record.shape[1]), is_record.shape)
         records = _Records(
-            chunk_idxs, (first >> abi.START_BITS).astype(np.uint16), second, duration_ticks, *times
+            chunk_idxs,
+            (first >> abi.START_BITS).astype(np.uint16),
+            second,
+            duration_ticks,
+            *times,
+            slots.ravel() if is_all else slots[is_record],
         )
         if min(int(column.min(initial=0)) for column in times) < 0:
             is_impossible = np.minimum(*times) < 0
@@ -212,6 +220,7 @@ class Decoder:
             launch, records.local_region, records.chunk_idxs
         )
         payload = (records.second >> np.uint64(32)).astype(np.uint32)
+        block, hw_id = _programs(headers, records, payload)
         flags = self._flags(region, records.duration_ticks, payload)
         self.tally.add_events(region, flags, num_unknown)
         warps = headers["warp"].astype(np.int32)
@@ -219,14 +228,14 @@ class Decoder:
         columns = [
             np.full(len(region), self._rank, dtype=np.int32),
             launch[records.chunk_idxs],
-            headers["block"].astype(np.int32)[records.chunk_idxs],
+            block,
             warps.astype(np.int16)[records.chunk_idxs],
             region,
             flags,
             records.start_ns,
             records.duration_ns,
             payload,
-            headers["hw_id"][records.chunk_idxs],
+            hw_id,
         ]
         return pa.Table.from_arrays([pa.array(column) for column in columns], schema=event_schema())
 
@@ -268,6 +277,22 @@ class Decoder:
             is_clamped = ((payload >> shift[region]) & masks == masks) & (masks != 0)
             flags[is_clamped] |= EVENT_CLAMPED
         return flags
+
+
+def _programs(
+    headers: np.ndarray, records: _Records, payload: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The block and the hw_id of each record. Clears the payload of those whose chunk several
+    programs share, see kprof.abi."""
+    block = headers["block"].astype(np.int32)[records.chunk_idxs]
+    hw_id = headers["hw_id"][records.chunk_idxs]
+    are_shared = headers["flags"] & abi.CHUNK_OF_PROGRAMS != 0
+    if are_shared.any():
+        rows = are_shared[records.chunk_idxs]
+        block[rows] += records.slots[rows].astype(np.int32)
+        hw_id[rows] = payload[rows]
+        payload[rows] = 0
+    return block, hw_id
 
 
 def _count_true(rows: np.ndarray) -> np.ndarray:

@@ -97,7 +97,7 @@ def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray)
     is_in_place: np.ndarray = (
         (headers["flags"] & abi.CHUNK_CLAIMED != 0)
         & (headers["chunk_idx"] == chunk_idxs)
-        & (headers["flags"] >> abi.CHUNK_CURSORS_SHIFT == geometry.num_cursors)
+        & (_num_cursors(headers) == geometry.num_cursors)
         & ((previous == abi.NO_CHUNK) | (previous < geometry.num_chunks))
         & (previous != chunk_idxs)
         & ((headers["num_dropped"] == 0) | _has_no_next(headers))
@@ -187,6 +187,13 @@ def _has_no_next(headers: np.ndarray) -> np.ndarray:
 def _is_of_warp(headers: np.ndarray) -> np.ndarray:
     is_of_warp: np.ndarray = headers["warp"] != abi.BLOCK_TRACK_WARP
     return is_of_warp
+
+
+def _num_cursors(headers: np.ndarray) -> np.ndarray:
+    """Of the arena; damaged where a bit beside the flags and the number is set."""
+    flags = headers["flags"] & ~np.uint16(abi.CHUNK_OF_PROGRAMS)
+    number: np.ndarray = flags >> abi.CHUNK_CURSORS_SHIFT
+    return number
 
 
 def _abi_version(headers: np.ndarray) -> np.ndarray:

@@ -29,9 +29,11 @@ class AnyRecorder:
         threads_per_block: int = 0,
         tracks_per_block: int = 0,
         is_replayed: bool = False,
+        shares_chunks: bool = False,
     ) -> LaunchBuffer:
         """The buffer for the next launch of `kernel`."""
-        del kernel, regions, num_blocks, threads_per_block, tracks_per_block, is_replayed
+        del kernel, regions, num_blocks, threads_per_block, tracks_per_block
+        del is_replayed, shares_chunks
         return NULL_BUFFER
 
     def finished(self) -> None:

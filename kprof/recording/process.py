@@ -12,10 +12,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.devices import gpu
+from kprof.devices.apart import apart
 from kprof.errors import (
     ArenaError,
     BuildError,
@@ -152,6 +154,8 @@ def recorder(
     # Threads may make their first launches at the same moment.
     with _opening:
         if _process_recorder is None or _pid_of_recorder != os.getpid():
+            if _must_wait(device):
+                return NullRecorder()
             rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
             if world_size is None:
                 world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
@@ -185,16 +189,34 @@ def _open(
     import msgspec
 
     try:
-        return make(
+        make = partial(
+            make,
             directory,
             arena_bytes=_arena_bytes(),
             timer=timer,
             wanted=msgspec.json.decode(os.environ.get(WANTED_VARIABLE, "{}"), type=Wanted),
             retention=msgspec.json.decode(os.environ.get(RETENTION_VARIABLE, "{}"), type=Retention),
         )
+        return apart(make.keywords["device"], make)
     except (*_REFUSALS, msgspec.MsgspecError) as error:
         lifetime.tell(directory, f"rank {rank} records nothing: {error}")
         return NullRecorder()
+
+
+@cache
+def _tell_of_capture() -> None:
+    lifetime.complain(
+        "launches in a graph are not recorded, because the first launch came while it was "
+        "captured; launch once before the capture, or call kprof.recorder(device=...)"
+    )
+
+
+def _must_wait(device: str) -> bool:
+    """Whether opening a recorder now would break the graph that is being captured."""
+    if not gpu.capture_reader(device)():
+        return False
+    _tell_of_capture()
+    return True
 
 
 def process_records() -> bool:

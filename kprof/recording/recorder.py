@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
+from kprof.abi import RECORDS_PER_CHUNK
 from kprof.capture.printable import utf8
 from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
@@ -159,6 +160,7 @@ class Recorder(AnyRecorder):
         threads_per_block: int = 0,
         tracks_per_block: int = 0,
         is_replayed: bool = False,
+        shares_chunks: bool = False,
     ) -> LaunchBuffer:
         """The buffer for the next launch of `kernel`; `regions` where they are not the recorder's.
 
@@ -170,7 +172,8 @@ class Recorder(AnyRecorder):
         A launch that is captured in a CUDA (HIP) graph is recorded with every replay, and each
         replay is a launch of its own in the capture. Its kernel opens each track once.
         `is_replayed` says the same of a buffer that the caller hands to several runs, one after the
-        other. Raises RecorderError or RegionError for what no launch has, which is not recorded.
+        other. `shares_chunks`: each block has one event, and blocks share chunks (see kprof.abi).
+        Raises RecorderError or RegionError for what no launch has, which is not recorded.
         """
         if self._is_closed:
             return self._launch_closed(kernel)
@@ -199,6 +202,8 @@ class Recorder(AnyRecorder):
             return self._turns.captured_buffer(number)
         if self._wanted.has_filter:
             return self._turns.active.filtered_buffer(number, blocks, tracks)
+        if shares_chunks:
+            blocks, tracks = -(-blocks // RECORDS_PER_CHUNK), 1
         return self._turns.active.launch_buffer(number, blocks, tracks)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:

@@ -109,13 +109,17 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     if launch.arena == 0:
         return None
     leave_tuning_alone(Buffer)
+    return Buffer(*words_of(launch), build_name(regions.table, num_warps))
+
+
+def words_of(launch: LaunchBuffer) -> tuple[int, int, int, int]:
+    """The numbers of a Buffer."""
     options = launch.options | launch.first_block << FIRST_BLOCK_SHIFT
-    return Buffer(
+    return (
         launch.arena | 1,
         _word(launch.launch, launch.num_cursors | options << OPTIONS_SHIFT),
         _word(launch.first_chunk, launch.tracks_per_block),
         _word(launch.num_reserved, launch.chunks_per_cursor),
-        _build_name(regions.table, num_warps),
     )
 
 
@@ -125,7 +129,7 @@ def _word(low: int, high: int) -> int:
     return _TAG | low << 1 | high << (_LOW_BITS + 1)
 
 
-def _build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
+def build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
     """The name of a build. Cached by identity, because this runs before every launch."""
     found = _names.get((id(table), num_warps))
     if found is None:

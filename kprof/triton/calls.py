@@ -20,7 +20,7 @@ from kprof.regions import Moment as ClockMoment
 from kprof.triton import device, platform
 from kprof.triton.buffer import Buffer, BuildKey, build_of
 from kprof.triton.platform import INTERPRETED, builtin
-from kprof.triton.values import Moment, Track
+from kprof.triton.values import Moment, Track, Whole
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NO_ROLE: Final = abi.BLOCK_TRACK_WARP
@@ -120,6 +120,26 @@ def open_track(
 
 
 @_callable
+def open_whole(prof: Any, region: Any, *, _call: Any = None) -> Whole:
+    """Begins the only span of a program whose launch shares chunks (`Recorder.launch`)."""
+    call: _Call = _call
+    *words, name = _parts_of_buffer(prof)
+    _check_launch(build_of(name), call)
+    number = tl.constexpr(_constant(region).id)
+    cursor = call.run(device.open_whole, *words, number)
+    return Whole((cursor, *call.now(Track((cursor, words[0]))).parts))
+
+
+@_callable
+def close_whole(whole: Whole, region: Any, *, _call: Any = None) -> None:
+    """Ends it."""
+    call: _Call = _call
+    cursor, begin = whole.parts
+    end = call.now(Track((cursor, cursor))).parts
+    call.run(device.close_whole, cursor, begin, *end, _region_bits(_constant(region)))
+
+
+@_callable
 def start(track: Any, *, _call: Any = None) -> Moment:
     """Reads the clock at the beginning of a span."""
     return Moment(()) if not _checked(track, _call).is_on else _call.now(track)
@@ -190,13 +210,18 @@ def _emit(
     begin = begin or end
     packed = _packed(region, numbers, call)
     cursor, arena, launch, *rest = track.parts
-    bits = region.id << abi.START_BITS
     cursor = call.run(
         device.emit,
         cursor, arena, launch, *(rest or _OF_SHORT), *begin.parts, *end.parts, packed,
-        tl.constexpr(region.id), tl.constexpr(bits if bits < 1 << 63 else bits - (1 << 64)),
+        tl.constexpr(region.id), _region_bits(region),
     )  # fmt: skip
     return Track((cursor, arena, launch, *rest), track.static), end
+
+
+def _region_bits(region: Region) -> tl.constexpr:
+    """The region's id in the first word of a record, as a signed number."""
+    bits = region.id << abi.START_BITS
+    return tl.constexpr(bits if bits < 1 << 63 else bits - (1 << 64))
 
 
 def _packed(region: Region, numbers: list[Any], call: _Call) -> Any:

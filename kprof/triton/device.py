@@ -42,6 +42,8 @@ NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
 DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
 LAST_DROP_COUNTER = tl.constexpr(abi.NUM_DROP_COUNTERS - 1)
 CHUNK_FLAGS = tl.constexpr(abi.CHUNK_CLAIMED | abi.CHUNK_ABI)
+CHUNK_OF_PROGRAMS = tl.constexpr(abi.CHUNK_OF_PROGRAMS)
+RECORDS_PER_CHUNK = tl.constexpr(abi.RECORDS_PER_CHUNK)
 CHUNK_NO_NEXT = tl.constexpr(abi.CHUNK_NO_NEXT)
 CURSORS_SHIFT = tl.constexpr(abi.CHUNK_CURSORS_SHIFT)
 START_MASK = tl.constexpr(abi.START_MASK)
@@ -169,12 +171,13 @@ def begin_chunk(
     reserved_word: tensor,
     previous_chunk_idx: tensor,
     bits: tensor,
+    more_flags: constexpr = 0,
 ) -> tensor:
     """Writes the header of a new chunk and returns its cursor: the slot before the first record.
 
     `bits` of the cursor say who writes, and whether anybody does.
     """
-    flags = CHUNK_FLAGS | (cursors_of(launch_word) << CURSORS_SHIFT)
+    flags = CHUNK_FLAGS | more_flags | (cursors_of(launch_word) << CURSORS_SHIFT)
     cursor = (arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)) | bits
     ids = joined(low_of(launch_word), chunk_idx)
     cursor = platform.store_first(cursor, joined(flags | (warp << 16), block), ids)
@@ -187,6 +190,14 @@ def begin_chunk(
 def sink_of(arena: tensor, block: tensor) -> tensor:
     """The sink in which a program counts dropped events."""
     return arena + SINKS_OFFSET + (block & (NUM_SINKS - 1)).to(tl.int64) * CHUNK_BYTES
+
+
+@triton.jit
+def count_in_sink(sink: tensor, region: constexpr) -> None:
+    """Counts a dropped event by region."""
+    tl.atomic_add(
+        counter_at(sink + DROPS_OFFSET + 4 * min(region, LAST_DROP_COUNTER)), 1, sem="relaxed"
+    )
 
 
 @triton.jit
@@ -262,6 +273,81 @@ def open_track(
 
 
 @triton.jit
+def claimed_slot(
+    arena: tensor,
+    launch_word: tensor,
+    reserved_word: tensor,
+    block: tensor,
+    bits: tensor,
+    region: constexpr,
+) -> tensor:
+    """The slot before the record of a program whose launch has no reserved chunks.
+
+    In a launch that a graph captures the program claims a chunk. Otherwise its event is dropped.
+    """
+    chunk_idx = platform.number(-1)
+    if ((high_of(launch_word) >> OPTIONS_SHIFT) & LOOKS_AT_SWITCHES) != 0:
+        warp = platform.number(BLOCK_TRACK_WARP)
+        per_cursor = high_of(reserved_word)
+        chunk_idx, arena = first_claim(arena, launch_word, per_cursor, block, warp)
+    bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
+    cursor = begin_chunk(
+        arena,
+        chunk_idx,
+        block,
+        platform.number(BLOCK_TRACK_WARP),
+        launch_word,
+        reserved_word,
+        platform.number(-1),
+        bits,
+        CHUNK_OF_PROGRAMS,
+    )
+    if chunk_idx == -1:
+        count_in_sink(sink_of(arena, block), region)
+    return cursor
+
+
+@triton.jit
+def open_whole(
+    arena_word: tensor,
+    launch_word: tensor,
+    first_word: tensor,
+    reserved_word: tensor,
+    region: constexpr,
+) -> tensor:
+    """The slot before the one record of this program, see "Whole programs" in kprof.abi."""
+    arena = arena_word & -2
+    block = program_number()
+    bits = (platform.thread_id() != 0).to(tl.int64) * NOT_THE_WRITER
+    offset = block // RECORDS_PER_CHUNK
+    slot = block % RECORDS_PER_CHUNK
+    if offset < low_of(reserved_word):
+        cursor = begin_chunk(
+            arena,
+            low_of(first_word) + offset,
+            block,
+            platform.number(BLOCK_TRACK_WARP),
+            launch_word,
+            reserved_word,
+            platform.number(-1),
+            bits | tl.where(slot == 0, 0, STORES_NOTHING),
+            CHUNK_OF_PROGRAMS,
+        )
+        cursor = (cursor & ~STORES_NOTHING) + slot * RECORD_BYTES
+    else:
+        cursor = claimed_slot(arena, launch_word, reserved_word, block, bits, region)
+    return cursor
+
+
+@triton.jit
+def close_whole(cursor: tensor, begin: tensor, end: tensor, region_bits: constexpr) -> None:
+    """Stores the record of a whole program."""
+    duration = duration_of(begin, end)
+    word0 = (begin & START_MASK) | region_bits
+    platform.store_record(cursor, word0, joined(duration, platform.hw_id()))
+
+
+@triton.jit
 def count_dropped(cursor: tensor, arena: tensor, region: constexpr) -> None:
     """Counts a dropped event by region, and in the track's last chunk if it had one."""
     last = cursor & -CHUNK_BYTES
@@ -272,9 +358,7 @@ def count_dropped(cursor: tensor, arena: tensor, region: constexpr) -> None:
         counter = counter_at(last + NUM_DROPPED_OFFSET)
         tl.store(counter, tl.load(counter) + 1)
         sink = sink_of(arena, program_number())
-    tl.atomic_add(
-        counter_at(sink + DROPS_OFFSET + 4 * min(region, LAST_DROP_COUNTER)), 1, sem="relaxed"
-    )
+    count_in_sink(sink, region)
 
 
 @triton.jit
@@ -336,6 +420,15 @@ def end_of_short(
 
 
 @triton.jit
+def duration_of(begin: tensor, end: tensor) -> tensor:
+    """Ticks between two readings of the clock, as records store them: saturated."""
+    elapsed = end - begin
+    is_short = (elapsed >> 32) == 0
+    low = tl.minimum(elapsed.to(tl.uint32), DURATION_SATURATED)
+    return tl.where(is_short, low, DURATION_SATURATED)
+
+
+@triton.jit
 def emit(
     cursor: tensor,
     arena_word: tensor,
@@ -353,10 +446,7 @@ def emit(
 
     Both words are computed before the store, so that on AMD two stores become one.
     """
-    elapsed = end - begin
-    is_short = (elapsed >> 32) == 0
-    low = tl.minimum(elapsed.to(tl.uint32), DURATION_SATURATED)
-    duration = tl.where(is_short, low, DURATION_SATURATED)
+    duration = duration_of(begin, end)
     word0 = (begin & START_MASK) | region_bits
     cursor = platform.store_record(cursor, word0, joined(duration, payload))
     if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:

@@ -1,26 +1,35 @@
 """Kernels that torch.compile makes (Inductor): a span per program, for `kprof record --inductor`.
 
-Inductor launches its Triton kernels through CachingAutotuner.run, which compiles, tunes and
-launches. We wrap it. Until a kernel's configuration is decided, Inductor launches it as usual,
-unrecorded. From then on we launch a copy with a span around the whole kernel (kp.instrument), with
-the configuration, options and grid that Inductor has chosen. If that fails for a kernel, one line
-on stderr says so, and Inductor launches it.
+Inductor compiles and tunes a Triton kernel, then launches it through one function, its launcher.
+Once a kernel is tuned, we compile a copy with a span around each program (kp.instrument), with the
+configuration, options and grid that Inductor has chosen, and put a launcher in the place of
+Inductor's: the same code, which passes four numbers more to the copy.
+
+A launch is Inductor's own, unrecorded, while the kernel is tuned, where kprof records nothing, and
+after anything of ours has failed. The first failure of a kernel is one line on stderr. Copies are
+compiled and loaded before a launch, but never while a graph is captured: a kernel whose first
+launch is captured stays unrecorded in that graph.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
+from kprof.devices.gpu import is_capturing
 from kprof.errors import RecorderError, TargetError
 from kprof.recording.lifetime import complain
-from kprof.triton.instrument import Instrumented, instrument
+from kprof.recording.null_recorder import AnyRecorder
+from kprof.recording.process import recorder as process_recorder
+from kprof.triton.buffer import words_of
+from kprof.triton.instrument import WORDS, with_whole_span
+from kprof.triton.regions import Regions
 
 # The tests launch kernels through the CachingAutotuner of these versions.
 TESTED_TORCH: Final = ("2.11", "2.13")
@@ -41,6 +50,12 @@ def check_torch(version: str) -> None:
     )
 
 
+# Inductor calls a kernel so while it compares how to make it: what is recorded has another name.
+_CANDIDATE: Final = "triton_"
+# An attribute of our launchers: Inductor's.
+_ORIGINAL: Final = "launcher_of_inductor"
+
+
 def wrap_launcher(module: ModuleType) -> None:
     """Wraps CachingAutotuner.run of torch._inductor.runtime.triton_heuristics.
 
@@ -49,100 +64,190 @@ def wrap_launcher(module: ModuleType) -> None:
     import torch
 
     check_torch(torch.__version__)
-    launches = _Launches(module)
+    copies = _Copies()
     original = module.CachingAutotuner.run
 
     @wraps(original)
     def run(tuner: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
-        if not benchmark_run and not kwargs and launches.launch(tuner, args):
-            return None
+        launchers = tuner.launchers
+        is_ours = len(launchers) == 1 and hasattr(launchers[0], _ORIGINAL)
+        if is_ours and not benchmark_run:
+            return original(tuner, *args, stream=stream, **kwargs)
+        if is_ours:
+            tuner.launchers = [getattr(launchers[0], _ORIGINAL)]
+        elif not benchmark_run:
+            if tuner.triton_interpret and not kwargs and copies.interpret(tuner, args):
+                return None
+            copies.take_over(tuner)
         result = original(tuner, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
-        launches.is_ours.setdefault(tuner, True)
+        if is_ours:
+            tuner.launchers = launchers
+        elif not benchmark_run:
+            copies.take_over(tuner)
         return result
 
     module.CachingAutotuner.run = run
 
 
-class _Launches:
-    """Instrumented copies by tuner.
+class _Unrecorded(Exception):
+    """This launch is Inductor's."""
 
-    Not stored on the tuners, because Inductor pickles those.
-    """
 
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
-        # True once Inductor has launched the kernel, and so decided. False if our copy cannot be
-        # used.
-        self.is_ours: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-        self._copies: WeakKeyDictionary[Any, Instrumented] = WeakKeyDictionary()
+class _Copies:
+    """The instrumented copies, each made once."""
 
-    def launch(self, tuner: Any, args: tuple[Any, ...]) -> bool:
-        """Launches the instrumented copy. False if Inductor should launch the kernel."""
-        if not self.is_ours.get(tuner, tuner.triton_interpret or _needs_no_tuning(tuner)):
-            return False
+    def __init__(self) -> None:
+        # Not noted on the tuners, because Inductor pickles those.
+        self._tried: WeakSet[Any] = WeakSet()
+        self._interpreted: WeakKeyDictionary[Any, _Copy] = WeakKeyDictionary()
+        self._device: int | None = None
+
+    def take_over(self, tuner: Any) -> None:
+        """Puts our launcher in the place of Inductor's, if the kernel is tuned."""
+        if tuner in self._tried or not _is_tuned(tuner) or is_capturing():
+            return
+        self._tried.add(tuner)
+        if tuner.fn.__name__ == _CANDIDATE or tuner.launchers[0].store_cubin:
+            return
         try:
-            copy = self._copies.get(tuner)
-            if copy is None:
-                copy = self._copies[tuner] = _instrumented(tuner)
-            if tuner.triton_interpret:
-                config = tuner.configs[0]
-                positional, grid = tuner._interpret_args_grid(args, config)
-                copy[grid](*positional, **config.kwargs)
-            else:
-                self._launch_compiled(tuner, copy, args)
+            device = tuner.triton_meta["device"] or 0
+            recorder = process_recorder(device=f"cuda:{device}")
+            if not recorder.is_recording:
+                return
+            self._device = device if self._device is None else self._device
+            if device != self._device:
+                raise RecorderError(f"a process records one GPU, this one cuda:{self._device}")
+            tuner.launchers = [_launcher(tuner, recorder)]
+            # Newer versions of torch remember the one before.
+            if hasattr(tuner, "_cached_launcher"):
+                tuner._cached_launcher = None
         except Exception as error:
-            # Everything that can fail (reading the source and the arguments, compiling) comes
-            # before the kernel runs.
-            self.is_ours[tuner] = False
-            complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {error}")
+            _tell(tuner, error)
+
+    def interpret(self, tuner: Any, args: tuple[Any, ...]) -> bool:
+        """Launches a copy in Triton's interpreter; false if Inductor should launch the kernel."""
+        if tuner in self._tried and tuner not in self._interpreted:
+            return False
+        self._tried.add(tuner)
+        try:
+            found = self._interpreted.get(tuner) or _copy_of(tuner, process_recorder())
+            self._interpreted[tuner] = found
+            config = tuner.configs[0]
+            positional, grid = tuner._interpret_args_grid(args, config)
+            words = dict(zip(WORDS, found.words(*grid), strict=True))
+            found.kernel[grid](*positional, **config.kwargs, **words)
+        except _Unrecorded:
+            return False
+        except Exception as error:
+            self._interpreted.pop(tuner, None)
+            _tell(tuner, error)
             return False
         return True
 
-    def _launch_compiled(self, tuner: Any, copy: Instrumented, args: tuple[Any, ...]) -> None:
-        (launcher,) = tuner.launchers
-        meta = tuner._create_compile_meta(launcher.config)
-        options = tuner._create_compile_options(launcher.config, meta)
-        # Inductor generated this function: the kernel's parameters, sometimes those of the grid,
-        # and the stream.
-        named = dict(zip(inspect.signature(launcher).parameters, args, strict=False))
-        expression = self._module.GridExpr.from_meta(tuner.inductor_meta, launcher.config)
-        grid = tuple(expression.eval_slow(named))
-        known = set(copy.kernel.arg_names)
-        values = {**meta["constants"], **named}
-        arguments = {name: value for name, value in values.items() if name in known}
-        copy[grid](**arguments, **options)
+
+def _tell(tuner: Any, error: Exception) -> None:
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {reason}")
 
 
-def _needs_no_tuning(tuner: Any) -> bool:
-    meta = tuner.inductor_meta
-    return len(tuner.launchers) == 1 and not (
-        meta.get("coordinate_descent_tuning") or meta.get("combo_tuning_groups")
+def _is_tuned(tuner: Any) -> bool:
+    if len(tuner.launchers) != 1:
+        return False
+    config, meta = getattr(tuner.launchers[0], "config", None), tuner.inductor_meta
+    searches = {
+        "coordinate_descent_tuning": "found_by_coordesc",
+        "combo_tuning_groups": "found_by_combo_autotune",
+    }
+    return all(
+        getattr(config, found, False) for search, found in searches.items() if meta.get(search)
     )
 
 
-def _instrumented(tuner: Any) -> Instrumented:
-    """The kernel with a span around it that has its name.
+class _Copy:
+    """An instrumented kernel, and the numbers that each of its launches needs."""
 
-    Numbers have the types that Inductor declares.
-    """
+    def __init__(self, kernel: Any, name: str, regions: Regions, recorder: AnyRecorder) -> None:
+        self.kernel = kernel
+        self._name, self._table, self._launch = name, regions.table, recorder.launch
+
+    def words(self, x: int, y: int, z: int) -> tuple[int, int, int, int]:
+        """For the next launch on this grid; raises _Unrecorded if it is not recorded."""
+        launch = self._launch(self._name, self._table, num_blocks=x * y * z, shares_chunks=True)
+        if launch.arena == 0:
+            raise _Unrecorded
+        return words_of(launch)
+
+
+def _copy_of(tuner: Any, recorder: AnyRecorder) -> _Copy:
     name = tuner.fn.__name__
-    types = {
-        argument: kind
-        for argument, kind in tuner.triton_meta["signature"].items()
-        if isinstance(kind, str)
-        and kind != "constexpr"
-        and not kind.startswith(("*", "tensordesc"))
-    }
-    return instrument(_with_source(tuner), at={name: ...}, types=types)
+    kernel, regions = with_whole_span(_with_source(tuner), name)
+    return _Copy(kernel, name, regions, recorder)
+
+
+def _launcher(tuner: Any, recorder: AnyRecorder) -> Callable[..., None]:
+    """A function for the place of Inductor's launcher, with its attributes.
+
+    Raises RecorderError, and what Triton raises.
+    """
+    original = tuner.launchers[0]
+    ours = _launcher_of_copy(tuner, _copy_of(tuner, recorder))
+    has_failed = False
+
+    def launch(*args: Any, stream: Any, **kwargs: Any) -> None:
+        nonlocal has_failed
+        if not has_failed:
+            try:
+                ours(*args, stream=stream, **kwargs)
+            except _Unrecorded:
+                pass
+            except Exception as error:
+                # What can fail comes before the copy runs on the GPU.
+                has_failed = True
+                _tell(tuner, error)
+            else:
+                return
+        original(*args, stream=stream, **kwargs)
+
+    launch.__dict__.update(original.__dict__)
+    # Newer versions of torch take the runner out of a launcher that has this.
+    launch.__dict__.pop("_is_static", None)
+    launch.__dict__[_ORIGINAL] = original
+    return launch
+
+
+def _launcher_of_copy(tuner: Any, found: _Copy) -> FunctionType:
+    """Inductor's launcher, which launches our copy in place of the kernel."""
+    import torch
+
+    original = tuner.launchers[0]
+    clone = object.__new__(type(tuner))
+    clone.__dict__.update(tuner.__dict__)
+    clone.fn = found.kernel
+    signature = {**tuner.triton_meta["signature"], **dict.fromkeys(WORDS, "i64")}
+    clone.triton_meta = {**tuner.triton_meta, "signature": signature}
+    with torch.cuda.device(tuner.triton_meta["device"] or 0):
+        launcher = clone._precompile_config(original.config).make_launcher()
+    if getattr(launcher, "_is_static", False) != getattr(original, "_is_static", False):
+        raise RecorderError("torch would launch its copy in another way")
+    run = launcher.__globals__["runner"]
+
+    def runner(x: int, y: int, z: int, *rest: Any) -> None:
+        run(x, y, z, *rest, *found.words(x, y, z))
+
+    # Inductor's function computes the grid and calls the runner. The kernel's arguments come last.
+    scope = {**launcher.__globals__, "runner": runner}
+    return FunctionType(original.__code__, scope, original.__name__, original.__defaults__)
 
 
 def _with_source(tuner: Any) -> Any:
     """The kernel, with its function.
 
-    Kernels from a compile worker come without it, so it is loaded from their file.
+    Kernels from a compile worker come without it: Inductor loads it again, or it is in their file.
     """
     if tuner.fn.fn is not None:
         return tuner.fn
+    if reload := getattr(tuner, "_reload_kernel", None):
+        return reload().fn
     if tuner.filename is None:
         raise RecorderError("its source is not known")
     spec = importlib.util.spec_from_file_location(f"kprof_{tuner.fn.__name__}", tuner.filename)

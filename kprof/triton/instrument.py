@@ -20,7 +20,7 @@ import triton
 
 from kprof.errors import RecorderError
 from kprof.triton import calls
-from kprof.triton.buffer import buffer
+from kprof.triton.buffer import buffer, build_name
 from kprof.triton.regions import Regions
 
 Place = str | int | tuple[int, int] | EllipsisType
@@ -66,7 +66,6 @@ def instrument(
     at: Mapping[str, Place],
     *,
     categories: Mapping[str, str] | None = None,
-    types: Mapping[str, str] | None = None,
     recorder: Any = None,
 ) -> Instrumented:
     """A copy of a @triton.jit (or @gluon.jit, or autotuned) kernel with a span of region `name` at
@@ -74,38 +73,90 @@ def instrument(
 
     A place is a call ("tl.load": every statement with that call), a line of the kernel's file (the
     statement that begins there, a loop as a whole), the first and the last line of consecutive
-    statements, or `...`, the whole kernel. Places may be nested. `categories` are those of the
-    regions, "compute" unless given; `types` ("i64") of arguments that Triton should not take from
-    their values; `recorder` is this process's unless given. Raises RecorderError for a kernel
-    without source, and for a place that the kernel does not have.
+    statements, or `...`, the whole kernel. Places may be nested: one that holds others stays one
+    span. `categories` are those of the regions, "compute" unless given; `recorder` is this
+    process's unless given. Raises RecorderError for a kernel without source, and for a place that
+    the kernel does not have.
     """
     function = _function_of(kernel)
     tree, first_line = _source_of(function)
     regions = Regions()
     names = {f"kprof_{call}": getattr(calls, call) for call in ("open_track", "start", "stop")}
-    at_most: int | None = 0
-    for idx, (name, place) in enumerate(at.items()):
+    for idx, name in enumerate(at):
         names[f"kprof_region_{idx}"] = regions.define(
             name, category=(categories or {}).get(name, "compute")
         )
+    at_most: int | None = 0
+    for idx, name, place in _outer_first(at):
         spans = _Spans(place, idx, first_line)
-        tree.body = spans.around(tree.body)
+        tree.body = spans.around_all(tree.body)
         if not spans.num_found:
             raise RecorderError(
                 f"{function.__name__} has no statement at {place!r} for {name!r}; its lines are "
                 f"{first_line + tree.lineno - 1} to {first_line + (tree.end_lineno or 1) - 1}"
             )
         at_most = None if at_most is None or spans.is_in_loop else at_most + spans.num_found
-    for argument in tree.args.args:
-        if argument.annotation is None and argument.arg in (types or {}):
-            argument.annotation = ast.Constant((types or {})[argument.arg])
     tree.args.args.append(ast.arg(_BUFFER))
     tree.args.defaults.append(ast.Constant(None))
     opened = f"{_TRACK} = kprof_open_track({_BUFFER}, at_most={at_most})"
-    has_docstring = ast.get_docstring(tree) is not None
-    tree.body.insert(int(has_docstring), _statement(opened))
+    _insert_first(tree, opened)
     rebuilt = _rebuilt(kernel, _compiled(tree, function, names))
     return Instrumented(rebuilt, function.__name__, regions, recorder)
+
+
+# Parameters of a kernel that `with_whole_span` has made: the numbers of a Buffer.
+WORDS: Final = tuple(f"kprof_word_{idx}" for idx in range(4))
+
+
+def with_whole_span(kernel: Any, name: str) -> tuple[Any, Regions]:
+    """A copy of a @triton.jit kernel with one span, of region `name`, around each program.
+
+    It takes the four numbers of a Buffer (WORDS) after all other arguments, those of a launch that
+    shares chunks. Raises RecorderError for a kernel without source.
+    """
+    function = _function_of(kernel)
+    tree, _ = _source_of(function)
+    regions = Regions()
+    names = {
+        "kprof_region": regions.define(name, category="compute"),
+        "kprof_build": build_name(regions.table, 0),
+        "kprof_open": calls.open_whole,
+        "kprof_close": calls.close_whole,
+    }
+    close = "kprof_close(kprof_whole, kprof_region)"
+    tree.body = _with_ends(tree.body, close)
+    tree.args.args += [ast.arg(word) for word in WORDS]
+    opened = f"kprof_whole = kprof_open(({', '.join(WORDS)}, kprof_build), kprof_region)"
+    _insert_first(tree, opened)
+    return _rebuilt(kernel, _compiled(tree, function, names)), regions
+
+
+def _insert_first(tree: ast.FunctionDef, text: str) -> None:
+    has_docstring = ast.get_docstring(tree) is not None
+    tree.body.insert(int(has_docstring), _statement(text))
+
+
+def _with_ends(body: list[ast.stmt], text: str) -> list[ast.stmt]:
+    """A function's statements with one more before every way out."""
+    around = ast.If(ast.Constant(value=True), body, [])
+    _stop_before_returns(around, text)
+    is_over = isinstance(body[-1], ast.Return)
+    return body if is_over else [*body, _statement(text)]
+
+
+def _outer_first(at: Mapping[str, Place]) -> list[tuple[int, str, Place]]:
+    """The places with their numbers: those that hold others come before them, so that spans
+    nest."""
+
+    def order(place: Place) -> tuple[int, int]:
+        if place is ...:
+            return 0, 0
+        if isinstance(place, tuple):
+            return 1, place[0] - place[1]
+        return (2, place) if isinstance(place, int) else (3, 0)
+
+    places = [(idx, name, place) for idx, (name, place) in enumerate(at.items())]
+    return sorted(places, key=lambda each: order(each[2]))
 
 
 class _Spans:
@@ -121,14 +172,23 @@ class _Spans:
         self.num_found = 0
         self.is_in_loop = False
 
+    def around_all(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """The kernel's statements with spans added."""
+        if self._place is not ...:
+            return self.around(body)
+        self.num_found = 1
+        return [self._start(), *_with_ends(body, self._stop)]
+
     def around(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The statements with spans added, also in loops and branches."""
         result: list[ast.stmt] = []
         run: list[ast.stmt] = []
-        for statement in body:
-            if self._is_wanted(statement):
+        for idx, statement in enumerate(body):
+            # What another place has put between two statements of a range does not end the range.
+            is_within = statement.lineno == 0 and bool(run) and self._goes_on(body[idx:])
+            if is_within or self._is_wanted(statement):
                 run.append(statement)
-                if not isinstance(self._place, tuple | EllipsisType):
+                if not isinstance(self._place, tuple):
                     result += self._wrapped(run)
                     run = []
                 continue
@@ -146,11 +206,13 @@ class _Spans:
             self.is_in_loop = True
         return statement
 
+    def _goes_on(self, rest: list[ast.stmt]) -> bool:
+        """Whether the next statement of the kernel's own is wanted, too."""
+        return next((self._is_wanted(each) for each in rest if each.lineno), False)
+
     def _is_wanted(self, statement: ast.stmt) -> bool:
         if statement.lineno == 0 or isinstance(statement, ast.Return):
             return False
-        if self._place is ...:
-            return True
         line = self._first_line + statement.lineno - 1
         if isinstance(self._place, int):
             return line == self._place
@@ -169,11 +231,16 @@ class _Spans:
         if not statements:
             return []
         self.num_found += 1
-        begin = f"kprof_begin_{self._idx}"
-        stop = f"{_TRACK} = kprof_stop({_TRACK}, {begin}, kprof_region_{self._idx})"
         for statement in statements:
-            _stop_before_returns(statement, stop)
-        return [_statement(f"{begin} = kprof_start({_TRACK})"), *statements, _statement(stop)]
+            _stop_before_returns(statement, self._stop)
+        return [self._start(), *statements, _statement(self._stop)]
+
+    def _start(self) -> ast.stmt:
+        return _statement(f"kprof_begin_{self._idx} = kprof_start({_TRACK})")
+
+    @property
+    def _stop(self) -> str:
+        return f"{_TRACK} = kprof_stop({_TRACK}, kprof_begin_{self._idx}, kprof_region_{self._idx})"
 
 
 def _stop_before_returns(statement: ast.stmt, stop: str) -> None:

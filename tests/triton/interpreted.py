@@ -34,6 +34,8 @@ from kprof.recording.recorder import Recorder
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.turns import Turns
 from kprof.recording.wanted import EVERYTHING, Wanted
+from kprof.triton.buffer import words_of
+from kprof.triton.instrument import WORDS, with_whole_span
 
 HEADER_REGIONS = kp.Regions(Path(__file__).parent / "regions.h")
 SLOTS = (None, 0)  # of the benchmark's other profilers
@@ -150,7 +152,9 @@ def record_instrumented(recorder: Recorder) -> None:
     loop = 1 + lines.index("    for _ in range(0, k, K):")
     steps = loop + 2, loop + 3
     matmul_with_spans = kp.instrument(
-        plain_matmul, at={"dot": "tl.dot", "loop": loop, "steps": steps}, recorder=recorder
+        plain_matmul,
+        at={"dot": "tl.dot", "whole": ..., "loop": loop, "steps": steps},
+        recorder=recorder,
     )
     a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half()
     c = torch.zeros(32, 32).half()
@@ -163,6 +167,30 @@ def record_instrumented(recorder: Recorder) -> None:
     early = kp.instrument(returns_early, at={"all": ...}, recorder=recorder)
     early[(5,)](ones.zero_(), 2)
     assert ones.tolist() == [1.0] * 2 + [0.0] * 62
+
+
+def record_whole(recorder: Recorder, num_runs: int = 1) -> None:
+    """130 programs with one span each; several runs take the buffer of one launch, as replays do."""
+    kernel, regions = with_whole_span(plain_ones, "ones")
+    ones = torch.zeros(130)
+    launch = recorder.launch(
+        "plain_ones",
+        regions.table,
+        num_blocks=len(ones),
+        shares_chunks=True,
+        is_replayed=num_runs > 1,
+    )
+    words = dict(zip(WORDS, words_of(launch), strict=True))
+    for _ in range(num_runs):
+        kernel[(13, 5, 2)](ones, **words)
+    assert ones.tolist() == [float(num_runs)] * 130
+
+
+@triton.jit
+def plain_ones(x):
+    """Another one."""
+    place = x + tl.program_id(0) + 13 * (tl.program_id(1) + 5 * tl.program_id(2))
+    tl.store(place, tl.load(place) + 1.0)
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 16})], key=["n"], do_bench=time_of)
@@ -187,6 +215,9 @@ CASES = {
     "off": record_off,
     "tuned": record_tuned,
     "instrumented": record_instrumented,
+    "whole": record_whole,
+    "whole, twice": lambda recorder: record_whole(recorder, num_runs=2),
+    "whole, full": record_whole,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,22 +16,25 @@ from typer.testing import CliRunner
 
 require_triton()
 
-from compiled import Pointer, compile_for  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
 
-import kprof.triton as kp  # noqa: E402
 from kprof.errors import TargetError  # noqa: E402
-from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
+from kprof.recording.null_recorder import NullRecorder  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 from kprof.triton import inductor  # noqa: E402
+from kprof.triton.buffer import words_of  # noqa: E402
 from kprof.triton.inductor import STARTUP_DIR, check_torch, wrap_launcher  # noqa: E402
+from kprof.triton.instrument import WORDS, with_whole_span  # noqa: E402
 from kprof_cli.main import app  # noqa: E402
 
 WORKLOAD = Path(__file__).parent / "compiled_by_torch.py"
 
 
 def this_torch() -> str:
-    import torch
-
     return str(torch.__version__)
 
 
@@ -114,91 +118,254 @@ def test_a_sitecustomize_that_ours_hides_still_runs(tmp_path: Path) -> None:
         assert answer.stdout.split("\n")[:2] == ["the other one", "the program"]
 
 
+class Launched:
+    """What Inductor launched, and what we launched; steps of ours that should fail."""
+
+    def __init__(self) -> None:
+        self.by: list[tuple[str, tuple[Any, ...]]] = []
+        self.failing: set[str] = set()
+
+    def step(self, name: str) -> None:
+        if name in self.failing:
+            raise RuntimeError(f"{name} failed\nand more lines")
+
+
+class Result:
+    """What Inductor compiled, with a launcher of the same form as in torch."""
+
+    def __init__(self, tuner: Tuner) -> None:
+        self._tuner = tuner
+
+    def make_launcher(self) -> Any:
+        launched, who = self._tuner.all, self._tuner.name
+        if who == "copy":
+            launched.step("load")
+
+        def runner(x: int, y: int, z: int, *rest: Any) -> None:
+            if who == "copy":
+                launched.step("launch")
+            launched.by.append((who, (x, y, z, *rest)))
+
+        scope = {"runner": runner}
+        exec("def launcher(x, n, stream):\n    runner(n, 2, 1, stream, x, n)", scope)
+        scope["launcher"].config = SimpleNamespace()  # type: ignore[attr-defined]
+        scope["launcher"].store_cubin = False  # type: ignore[attr-defined]
+        return scope["launcher"]
+
+
 class Tuner:
     """As much of a CachingAutotuner as decides who launches."""
 
-    def __init__(self, *, num_launchers: int = 1, **meta: object) -> None:
-        self.launched: list[tuple[Any, ...]] = []
-        self.launchers = [object()] * num_launchers
+    name = "Inductor"
+
+    def __init__(self, launched: Launched, *, num_launchers: int = 1, **meta: object) -> None:
+        import inductor_kernel
+
+        self.all = launched
+        self.launchers = [Result(self).make_launcher() for _ in range(num_launchers)]
         self.inductor_meta = meta
         self.triton_interpret = False
-        self.triton_meta = {"signature": {}}
+        self.triton_meta: dict[str, Any] = {"signature": {"x": "*fp32"}, "device": 0}
         self.filename = None
-        self.fn = SimpleNamespace(__name__="triton_poi_fused_0", fn=None)
+        self.fn = inductor_kernel.doubled.fn
 
-    def run(self, *args: Any, stream: int, benchmark_run: bool = False) -> str:
-        self.launched.append((*args, stream))
-        return f"by Inductor, benchmark_run={benchmark_run}"
+    def _precompile_config(self, config: object) -> Result:
+        self.all.step("compile")
+        assert list(self.triton_meta["signature"])[1:] == list(WORDS)
+        assert self.fn.arg_names[-4:] == list(WORDS)
+        self.name = "copy"
+        return Result(self)
+
+    def run(self, *args: Any, stream: int, benchmark_run: bool = False) -> None:
+        if len(self.launchers) > 1:
+            self.launchers = self.launchers[:1]
+        if self.inductor_meta.get("coordinate_descent_tuning"):
+            self.launchers[0].config.found_by_coordesc = True
+        self.launchers[0](*args, stream=stream)
+
+
+class FakeRecorder(NullRecorder):
+    """Records nothing, but hands out buffers."""
+
+    is_recording = True
+
+    def __init__(self, launched: Launched) -> None:
+        self._all = launched
+        self.sizes: list[int] = []
+        self.is_paused = False
+
+    def launch(self, kernel: str, *arguments: Any, **sizes: Any) -> LaunchBuffer:
+        self._all.step("recorder.launch")
+        if self.is_paused:
+            return NULL_BUFFER
+        self.sizes.append(sizes["num_blocks"])
+        assert sizes["shares_chunks"]
+        return LaunchBuffer(1 << 40, len(self.sizes), 100, 1, 64, 32, 32)
 
 
 @pytest.fixture
-def tuners(monkeypatch: pytest.MonkeyPatch) -> Any:
+def launched() -> Launched:
+    return Launched()
+
+
+@pytest.fixture
+def recorder(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> FakeRecorder:
+    recorder = FakeRecorder(launched)
+
+    def opened(device: str) -> FakeRecorder:
+        launched.step("recorder")
+        return recorder
+
+    real_source, real_words = inductor._with_source, inductor.words_of
+
+    def source(tuner: Tuner) -> Any:
+        launched.step("source")
+        return real_source(tuner)
+
+    def words(launch: LaunchBuffer) -> Any:
+        launched.step("words")
+        return real_words(launch)
+
+    monkeypatch.setattr(inductor, "process_recorder", opened)
+    monkeypatch.setattr(inductor, "_with_source", source)
+    monkeypatch.setattr(inductor, "words_of", words)
+    monkeypatch.setattr(inductor, "is_capturing", lambda: False)
+    return recorder
+
+
+@pytest.fixture
+def tuners(monkeypatch: pytest.MonkeyPatch, recorder: FakeRecorder) -> Any:
     """The class, wrapped; its own run comes back after the test."""
     require_tested_torch()
     monkeypatch.setattr(Tuner, "run", Tuner.run)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     wrap_launcher(SimpleNamespace(CachingAutotuner=Tuner))  # type: ignore[arg-type]
     return Tuner
 
 
-def test_a_kernel_that_cannot_be_instrumented_is_launched_by_inductor(
-    tuners: Any, capsys: pytest.CaptureFixture[str]
+def test_a_launch_is_inductors_with_four_numbers_more(
+    tuners: Any, launched: Launched, recorder: FakeRecorder
 ) -> None:
-    tuner = tuners()
+    tuner = tuners(launched)
     for _ in range(2):
-        assert tuner.run("x", stream=7) == "by Inductor, benchmark_run=False"
-    assert tuner.launched == [("x", 7)] * 2
-    line = "kprof: triton_poi_fused_0 of torch.compile is not recorded: its source is not known\n"
-    assert capsys.readouterr().err == line
+        tuner.run("x", 3, stream=7)
+    assert recorder.sizes == [6, 6]
+    expected = [words_of(LaunchBuffer(1 << 40, n, 100, 1, 64, 32, 32)) for n in (1, 2)]
+    assert launched.by == [("copy", (3, 2, 1, 7, "x", 3, *words)) for words in expected]
+
+
+STEPS = ("recorder", "source", "compile", "load", "recorder.launch", "words", "launch")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("launches_before", [0, 2])
+def test_whatever_of_ours_fails_inductor_launches_the_kernel(
+    tuners: Any,
+    launched: Launched,
+    step: str,
+    launches_before: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuner = tuners(launched)
+    for _ in range(launches_before):
+        tuner.run("x", 3, stream=7)
+    launched.by.clear()
+    launched.failing.add(step)
+    for _ in range(2):
+        tuner.run("x", 3, stream=7)
+    # Once the copy is there, nothing makes it again.
+    is_past = launches_before > 0 and step in STEPS[:4]
+    assert [by for by, _ in launched.by] == ["copy" if is_past else "Inductor"] * 2
+    if not is_past:
+        assert launched.by == [("Inductor", (3, 2, 1, 7, "x", 3))] * 2
+    line = f"kprof: triton_poi_fused_doubled_0 of torch.compile is not recorded: {step} failed\n"
+    assert capsys.readouterr().err == ("" if is_past else line)
+
+
+def test_nothing_of_ours_happens_while_a_graph_is_captured(
+    tuners: Any, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is made at the first launch that is not captured."""
+    launched.failing |= set(STEPS)
+    tuner = tuners(launched)
+    monkeypatch.setattr(inductor, "is_capturing", lambda: True)
+    tuner.run("x", 3, stream=7)
+    launched.failing.clear()
+    monkeypatch.setattr(inductor, "is_capturing", lambda: False)
+    tuner.run("x", 3, stream=7)
+    monkeypatch.setattr(inductor, "is_capturing", lambda: True)
+    tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["Inductor", "copy", "copy"]
+
+
+def test_runs_of_the_tuner_are_left_alone(
+    tuners: Any, launched: Launched, recorder: FakeRecorder
+) -> None:
+    tuner = tuners(launched)
+    tuner.run("x", 3, stream=7, benchmark_run=True)
+    tuner.run("x", 3, stream=7)
+    tuner.run("x", 3, stream=7, benchmark_run=True)
+    tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["Inductor", "copy"] * 2
+    candidate = tuners(launched)
+    candidate.fn = SimpleNamespace(__name__="triton_", fn=None)
+    candidate.run("x", 3, stream=7)
+    assert launched.by[-1][0] == "Inductor"
+
+
+def test_a_launch_that_is_not_recorded_is_inductors(
+    tuners: Any, launched: Launched, recorder: FakeRecorder
+) -> None:
+    tuner = tuners(launched)
+    for is_paused in (False, True, False):
+        recorder.is_paused = is_paused
+        tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["copy", "Inductor", "copy"]
 
 
 @pytest.mark.parametrize(
     "meta", [{"num_launchers": 3}, {"num_launchers": 0}, {"coordinate_descent_tuning": True}]
 )
 def test_a_kernel_is_tuned_by_inductor_before_it_is_recorded(
-    tuners: Any, meta: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tuners: Any, launched: Launched, meta: dict[str, Any]
 ) -> None:
-    ours: list[object] = []
-    monkeypatch.setattr(inductor, "_instrumented", ours.append)
-    monkeypatch.setattr(inductor._Launches, "_launch_compiled", lambda *_: None)
-    tuner = tuners(**meta)
-    assert tuner.run("x", stream=7) == "by Inductor, benchmark_run=False"
-    assert not ours
-    assert tuner.run("x", stream=7) is None
-    assert ours == [tuner]
-    assert tuner.run("x", stream=7, benchmark_run=True) == "by Inductor, benchmark_run=True"
+    tuner = tuners(launched, **meta)
+    if not tuner.launchers:
+        # Inductor compiles the kernel at its first launch.
+        made = Result(tuner).make_launcher()
+        original = Tuner.run.__wrapped__  # type: ignore[attr-defined]
+        tuner.launchers = [made]
+        original(tuner, "x", 3, stream=7)
+    else:
+        tuner.run("x", 3, stream=7)
+    tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["Inductor", "copy"]
 
 
-def test_a_launch_takes_over_what_inductor_has_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grid, the configuration, the options, and the types of numbers."""
+def test_a_second_gpu_is_left_alone(
+    tuners: Any, launched: Launched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for device in (1, 0):
+        tuner = tuners(launched)
+        tuner.triton_meta = {**tuner.triton_meta, "device": device}
+        tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["copy", "Inductor"]
+    assert "a process records one GPU, this one cuda:1" in capsys.readouterr().err
+
+
+def test_the_copy_has_the_options_and_types_that_inductor_chose(tmp_path: Path) -> None:
+    """Compiled for a GPU by Inductor's own code, as in a process with one."""
     require_tested_torch()
     import inductor_kernel
-    from torch._inductor.runtime import triton_heuristics
 
-    tuner = inductor_kernel.doubled
-    config = tuner.configs[0]
-
-    def launcher(in_ptr0, out_ptr0, ks0, scale, xnumel, stream):  # type: ignore[no-untyped-def]
-        raise AssertionError("ours is launched")
-
-    launcher.config = config  # type: ignore[attr-defined]
-    tuner.launchers = [launcher]
-    copy = inductor._instrumented(tuner)
-    seen: dict[str, Any] = {}
-
-    def launch_on(_: object, grid: tuple[int, ...]) -> Any:
-        return lambda **arguments: seen.update(arguments, grid=grid)
-
-    monkeypatch.setattr(type(copy), "__getitem__", launch_on)
-    launches = inductor._Launches(triton_heuristics)
-    pointers = Pointer(), Pointer()
-    launches._launch_compiled(tuner, copy, (*pointers, 3, 0.1, 4000))
-    block = config.kwargs["XBLOCK"]
-    assert seen.pop("grid") == (-(-4000 // block), 1, 1)
-    expected = {"in_ptr0": pointers[0], "ks0": 3, "scale": 0.1, "xnumel": 4000, "XBLOCK": block}
-    assert seen | expected == seen
-    assert (seen["num_warps"], seen["num_stages"]) == (config.num_warps, config.num_stages)
-
-    prof = kp.pack(LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32), copy.regions)
-    code = compile_for("sm_90", copy.kernel, **seen, kprof_buffer=prof)
-    signature = code.compiled.src.signature
-    assert (signature["ks0"], signature["scale"], signature["xnumel"]) == ("i64", "fp64", "i32")
+    kernel, _ = with_whole_span(inductor_kernel.doubled.fn, "doubled")
+    config = inductor_kernel.doubled.configs[0]
+    meta = inductor_kernel.doubled._create_compile_meta(config)
+    signature = {**meta["signature"], **dict.fromkeys(WORDS, "i64")}
+    assert list(signature) == kernel.arg_names
+    source = ASTSource(kernel, signature, meta["constants"], meta["configs"][0])
+    options = {"num_warps": config.num_warps, "enable_fp_fusion": True}
+    code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    ptx = code.asm["ptx"]
+    assert ptx.count("%globaltimer") == 4  # a begin and an end; anchors of two kinds of chunk
+    assert code.metadata.num_warps == config.num_warps

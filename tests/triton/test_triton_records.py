@@ -149,8 +149,8 @@ def test_runs_of_a_tuner_are_not_recorded(recorded: Callable[[str], Trace]) -> N
 
 
 def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) -> None:
-    """A matmul of 2 x 2 programs with two steps each: by call, by line, and by lines; a tuned
-    kernel of 4 programs; 5 programs as a whole, of which three return early."""
+    """A matmul of 2 x 2 programs with two steps each: by call, by line, by lines, and as a whole; a
+    tuned kernel of 4 programs; 5 programs as a whole, of which three return early."""
     trace = recorded("instrumented")
     counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
     assert dict(zip(counts["region"], counts["n"], strict=True)) == {
@@ -159,6 +159,7 @@ def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) 
         "loop": 4,
         "steps": 8,
         "store": 4,
+        "whole": 4,
     }
     outside = trace.frame(
         """SELECT count(*) AS n FROM events inner_span JOIN events loop USING (block, launch)
@@ -167,3 +168,29 @@ def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) 
                   OR inner_span.start_ns + inner_span.duration_ns > loop.start_ns + loop.duration_ns)"""
     )
     assert outside["n"][0] == 0
+
+
+@pytest.mark.parametrize(("name", "runs"), [("whole", 1), ("whole, twice", 2)])
+def test_programs_share_chunks_where_each_has_one_span(
+    recorded: Callable[[str], Trace], name: str, runs: int
+) -> None:
+    """130 programs need three chunks; each replay of a captured launch is a launch of its own."""
+    trace = recorded(name)
+    events = trace.frame("SELECT launch, block, payload, hw_id FROM events ORDER BY launch, block")
+    assert events["block"].tolist() == list(range(130)) * runs
+    assert events["launch"].nunique() == runs
+    assert set(events["payload"]) == {0}
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped, counts.torn_chunks) == (130 * runs, 0, 0)
+    used = trace.ranks[0].arena.used_bytes - abi.CHUNKS_OFFSET
+    # A program of a captured launch has a chunk for itself.
+    assert used == (3 if runs == 1 else 130 * runs) * abi.CHUNK_BYTES
+
+
+def test_programs_for_whose_spans_there_is_no_room_are_counted(
+    recorded: Callable[[str], Trace],
+) -> None:
+    trace = recorded("whole, full")
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (0, 130)
+    assert [(loss.region, loss.dropped) for loss in trace.ranks[0].losses] == [("ones", 130)]

@@ -42,6 +42,7 @@ constexpr uint32_t kChunkAbi = 0x38u;
 constexpr uint32_t kChunkCursorsShift = 0x8u;
 constexpr uint32_t kChunkCursorsMask = 0x3fu;
 constexpr uint32_t kChunkRing = 0x4000u;
+constexpr uint32_t kChunkOfPrograms = 0x8000u;
 constexpr uint32_t kLooksAtSwitches = 0x1u;
 constexpr uint32_t kOnlyReserved = 0x2u;
 constexpr uint32_t kLinesPerTrack = 0x4u;
