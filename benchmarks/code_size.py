@@ -90,7 +90,6 @@ ADDED = {
         "kprof/report/markdown.py",
         "kprof/report/opening.py",
         "kprof/report/timeline.py",
-        "kprof/report/first_screen.py",
         "kprof/report/rates.py",
         "kprof/report/figures/small.py",
         "kprof/report/figures/svg.py",

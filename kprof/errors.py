@@ -97,7 +97,14 @@ class WorkloadError(KprofError):
 
 
 class ClockError(KprofError):
-    """A cross-rank number was asked for without a valid clock alignment."""
+    """A cross-rank number was asked for without a valid clock alignment.
+
+    `reason` is the same for all numbers; the message names one of them.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class ClusterError(KprofError):

@@ -6,12 +6,13 @@ from kprof.report.difference import (
     DiffReport,
     build_diff,
     diff_to_json,
+    render_diff_markdown,
     render_diff_terminal,
     write_diff_html,
 )
 from kprof.report.embedded import EmbeddedTrace, embed
 from kprof.report.machine import SCHEMA_VERSION, to_json
-from kprof.report.markdown import render_diff_markdown, render_markdown
+from kprof.report.markdown import render_markdown
 from kprof.report.model import Report, build, build_from
 from kprof.report.page import check_suffix, write_html
 from kprof.report.terminal import render_terminal

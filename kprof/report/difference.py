@@ -14,10 +14,22 @@ from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
 from kprof.analysis.explain.measured import has_changed
 from kprof.analysis.wording import counted, duration, listed, percent, ratio
+from kprof.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Depth,
+    Headline,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+)
 from kprof.report.changes import Change, causes_of, changes_of
 from kprof.report.machine import plain, table_rows
-from kprof.report.page import render, write_page
-from kprof.report.terminal import Uncut
+from kprof.report.markdown import markdown_of
+from kprof.report.page import page_of, write_page
+from kprof.report.terminal import render_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,13 +39,6 @@ if TYPE_CHECKING:
 
 DIFF_SCHEMA_VERSION: Final = 2
 BUCKETS: Final = ("slower", "faster", "added", "removed", "unclear", "same")
-_STYLES: Final = {
-    "slower": "red",
-    "faster": "green",
-    "added": "yellow",
-    "removed": "yellow",
-    "unclear": "cyan",
-}
 
 
 @dataclass(frozen=True)
@@ -213,39 +218,65 @@ def diff_to_json(report: DiffReport) -> bytes:
 
 def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> RenderableType:
     """A rich renderable. Rows without a change are only counted, unless `all_rows`."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    return render_blocks(blocks_of(report, without=() if all_rows else ("same",)))
 
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("")
-    for i, name in enumerate(_SHOWN):
-        table.add_column(_HEADERS.get(name, name), justify="left" if i < 4 else "right")
-    for row in shown_rows(report, all_rows=all_rows):
-        style = _STYLES.get(row["verdict"], "")
-        table.add_row(Text(row["verdict"], style=style), *[Text(row[name]) for name in _SHOWN])
+
+def render_diff_markdown(report: DiffReport) -> str:
+    """The verdict and the changes, calls and launches first, then the largest."""
+    return markdown_of(blocks_of(report, without=_NO_CHANGE), "kprof diff")
+
+
+def write_diff_html(report: DiffReport, path: Path, *, force: bool = False) -> Path:
+    """Write the comparison as one offline page.
+
+    Raises OutputExistsError unless `force`, and ExportError.
+    """
+    return write_page(page_of(blocks_of(report), "kprof diff"), path, force=force)
+
+
+def blocks_of(report: DiffReport, without: Sequence[str] = ()) -> tuple[Block, ...]:
+    """The comparison as blocks, with the rows of the table whose verdict is not in `without`."""
     counts = ", ".join(f"{count} {bucket}" for bucket, count in report.counts.items() if count)
-    parts = [Uncut(table)] if table.row_count else []
-    causes = [Text(cause) for cause in report.causes]
-    return Group(Text(report.verdict, style="bold"), *causes, *parts, Text(counts, style="dim"))
+    answer: tuple[Block, ...] = (
+        Headline(report.verdict),
+        *(Paragraph(cause, depth=Depth.SUMMARY) for cause in report.causes),
+        Paragraph(counts, tone=Tone.FINE),
+    )
+    sides = (("Base:", report.base), ("Candidate:", report.candidate))
+    runs = tuple(Paragraph("; ".join(names), lead, depth=Depth.PAGE) for lead, names in sides)
+    rows = [row for row in report.table.to_dict("records") if row["verdict"] not in without]
+    table: list[Block] = [Paragraph(_ABOUT, tone=Tone.FINE, depth=Depth.PAGE)]
+    if rows:
+        table.append(Table(_COLUMNS, tuple(map(_in_words, rows)), depth=Depth.SUMMARY))
+    return (
+        Section("answer", "", answer, is_open=True),
+        Section("sides", "Sides", runs, is_open=True),
+        Section("rows", "Regions and launches", tuple(table), is_open=True),
+    )
 
 
-_SHOWN: Final = (
-    *("kernel", "region", "level", "measure", "base", "candidate", "change", "share", "interval"),
-    "work",
+_NO_CHANGE: Final = ("same", "added", "removed", "unclear")
+_ABOUT: Final = (
+    "Slower or faster: the 95 % interval of the difference excludes 0, and the difference exceeds "
+    "the noise. The same: a test shows that they differ by less than 5 % of the base (slow share: "
+    "10 points). Otherwise unclear. A slow launch takes 1.5 times the median of the base. For a "
+    "region, the time is that of a block in a launch: the mean of all blocks that have it, and the "
+    "slowest one. With: how many times the bytes the block had there, or the spans where no bytes "
+    "are counted or their number is the same."
 )
-_HEADERS: Final = {"share": "", "interval": "95 % interval", "work": "with"}
+_COLUMNS: Final = (
+    Column("", is_text=True, depth=Depth.SUMMARY),
+    Column("kernel", is_text=True, depth=Depth.SUMMARY),
+    Column("region", is_text=True, depth=Depth.SUMMARY),
+    Column("level", is_text=True),
+    Column("measure", is_text=True, depth=Depth.SUMMARY),
+    *(Column(name, depth=Depth.SUMMARY) for name in ("base", "candidate", "change", "")),
+    Column("95 % interval"),
+    Column("with"),
+)
 
 
-def shown_rows(report: DiffReport, *, all_rows: bool = False) -> list[dict[str, str]]:
-    """The rows as text."""
-    table = report.table
-    rows = table if all_rows else table[table["verdict"] != "same"]
-    return [_in_words(row) for row in rows.to_dict("records")]
-
-
-def _in_words(row: dict[Any, Any]) -> dict[str, str]:
+def _in_words(row: dict[Any, Any]) -> tuple[str | Cell, ...]:
     is_share = row["measure"] == Measure.SLOW.value
 
     def value(number: float, sign: str = "") -> str:
@@ -256,27 +287,16 @@ def _in_words(row: dict[Any, Any]) -> dict[str, str]:
 
     low, high = row["low_ns"], row["high_ns"]
     share = row["change_share"]
-    return {
-        "verdict": row["verdict"],
-        "kernel": row["kernel"] or ("(all)" if row["level"] == CALL else ""),
-        "region": row["region"] or f"(whole {row['level']})",
-        "level": row["level"],
-        "measure": row["measure"],
-        "base": value(row["base_ns"]),
-        "candidate": value(row["candidate_ns"]),
-        "change": value(row["change_ns"], "+"),
-        "share": "-" if share != share or is_share else f"{100 * share:+.1f} %",
-        "interval": "-" if low != low else f"{value(low, '+')} .. {value(high, '+')}",
-        "work": _work(row),
-    }
-
-
-def write_diff_html(report: DiffReport, path: Path, *, force: bool = False) -> Path:
-    """Write the comparison as one offline page.
-
-    Raises OutputExistsError unless `force`, and ExportError.
-    """
-    page = render(
-        "diff.html.j2", report=report, rows=shown_rows(report, all_rows=True), shown=_SHOWN
+    return (
+        Cell(row["verdict"], row["verdict"]),
+        row["kernel"] or ("(all)" if row["level"] == CALL else ""),
+        row["region"] or f"(whole {row['level']})",
+        row["level"],
+        row["measure"],
+        value(row["base_ns"]),
+        value(row["candidate_ns"]),
+        value(row["change_ns"], "+"),
+        "-" if share != share or is_share else f"{100 * share:+.1f} %",
+        "-" if low != low else f"{value(low, '+')} .. {value(high, '+')}",
+        _work(row),
     )
-    return write_page(page, path, force=force)

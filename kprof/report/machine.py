@@ -70,7 +70,7 @@ def to_json(report: Report) -> bytes:
             "of": report.found.num_calls,
             "total_ns": report.found.total_ns,
         },
-        "refused": report.refused,
+        "refused": {name: str(error) for name, error in report.refused.items()},
         "quality": quality_rows(report),
         "losses": loss_rows(report),
         "tables": {name: table_rows(report.tables.get(name)) for name in all_metrics()},

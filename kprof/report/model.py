@@ -24,7 +24,7 @@ from kprof.analysis.timeline import (
 )
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
-from kprof.errors import ClockError, SelectionError
+from kprof.errors import ClockError, KprofError, SelectionError
 from kprof.report.in_trace import window_ns
 from kprof.trace.views import can_use_summaries, launches_sql
 
@@ -48,8 +48,8 @@ MOST_ON_FIRST_SCREEN: Final = 5
 class Report:
     """The tables of a trace and its findings.
 
-    `tables` has every metric (kprof.analysis.all_metrics) by name, `refused` a sentence for each
-    that is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
+    `tables` has every metric (kprof.analysis.all_metrics) by name, `refused` the error of each that
+    is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
     `parts` is where the time of all blocks goes. `close_ups` has, by id, the spans of the two
     tracks that show a finding (of the first findings). `before_hang` are the finished spans of
     tracks whose last wait never ended.
@@ -61,7 +61,7 @@ class Report:
     run_time_ns: float
     window_ns: tuple[int, int]
     found: Findings
-    refused: dict[str, str]
+    refused: dict[str, KprofError]
     tables: Mapping[str, pd.DataFrame]
     warm_up: tuple[int, ...]
     blame_matrix: pd.DataFrame
@@ -102,20 +102,19 @@ class Report:
         return [info.rank for info in infos if info.is_recorded] or [info.rank for info in infos]
 
     @property
-    def size(self) -> str:
+    def facts(self) -> tuple[str, ...]:
         """The size of the run in words: ranks, launches, events, time in kernels."""
-        ranks = (
-            f"{len(self.recorded_ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
-        )
+        ranks = counted(self.manifest.world_size, "rank", "ranks")
         launches = counted(self.num_launches, "launch", "launches")
         # Of a run that hung, the number of calls is without those that did.
         if 1 < self.found.num_calls < self.num_launches and self.manifest.hang is None:
             launches += f" in {self.found.num_calls:,} calls"
         events = counted(self.num_events, "event", "events")
-        time = f", {duration(self.run_time_ns)} in kernels" if self.are_times_known else ""
+        time = f"{duration(self.run_time_ns)} in kernels" if self.are_times_known else ""
         if time and self.warm_up and self.found.total_ns:
             time += f" ({duration(self.found.total_ns)} without the warm-up)"
-        return f"{ranks}, {launches}, {events}{time}"
+        facts = f"{len(self.recorded_ranks)} of {ranks}", launches, events, time
+        return tuple(filter(None, facts))
 
     def command_for(self, finding: Shown) -> str:
         """The command that opens the trace on a finding; empty if the finding has no time in the
@@ -124,20 +123,16 @@ class Report:
             return ""
         return f"{self.view_command} --finding {shlex.quote(finding.id)}"
 
-    def telling_ranks(self, at_most: int) -> list[int]:
-        """The ranks to show: all, if they are few.
-
-        Otherwise those that findings name, then those that were waited for longest.
-        """
-        recorded = self.recorded_ranks
-        if len(recorded) <= at_most:
-            return recorded
+    @property
+    def ranks_by_importance(self) -> list[int]:
+        """First the ranks that findings name, then those that others waited for longest."""
         named = [rank for finding in self.findings for rank in finding.cause.ranks]
         waited_for = self.tables["stragglers"].sort_values(
             "caused_ns", ascending=False, kind="stable"
         )
+        recorded = self.recorded_ranks
         order = dict.fromkeys([*named, *waited_for["rank"].tolist(), *recorded])
-        return sorted([rank for rank in order if rank in set(recorded)][:at_most])
+        return [rank for rank in order if rank in set(recorded)]
 
     def rows(self, name: str) -> list[dict[Any, Any]]:
         """The rows of a table; none where it is not available."""
@@ -151,20 +146,20 @@ class Report:
         left_out = int(table[table["peer"] < 0]["wait_ns"].sum())
         if not left_out:
             return ""
-        return f"{duration(left_out)} of waits that name no rank, as at locks, is not in it"
+        return f"Excludes {duration(left_out)} of waits without a target rank, such as locks"
 
     @property
     def reasons(self) -> dict[str, str]:
         """Why tables are missing: each reason, and what is missing for it."""
         names: dict[str, list[str]] = {}
-        for name, sentence in self.refused.items():
-            # Merges "late sender needs the ranks on one clock" for all tables that need it.
-            _, needs, reason = sentence.partition(" needs ")
-            names.setdefault(f"this needs {reason}" if needs else sentence, []).append(name)
-        return {
-            reason: ", ".join(of).replace("_", " ").replace("what if", "what-if")
-            for reason, of in names.items()
-        }
+        for name, error in self.refused.items():
+            # Tables that need the ranks on one clock share a reason.
+            reason = error.reason if isinstance(error, ClockError) else str(error)
+            names.setdefault(reason, []).append(_PLAIN_NAMES.get(name, name.replace("_", " ")))
+        return {reason: ", ".join(of) for reason, of in names.items()}
+
+
+_PLAIN_NAMES: Final = {"what_if": "what-if"}
 
 
 def build(
@@ -223,15 +218,15 @@ def _of_recorded(trace: Trace, matrix: pd.DataFrame) -> pd.DataFrame:
     return matrix[matrix.index.isin(is_recorded)] if is_recorded else matrix
 
 
-def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
+def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, KprofError]]:
     """Every metric, and why some are not available."""
     tables: dict[str, pd.DataFrame] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, KprofError] = {}
     for name, metric in analysis.all_metrics().items():
         try:
             tables[name] = metric(summary)
         except (ClockError, SelectionError) as error:
-            refused[name] = str(error)
+            refused[name] = error
     return tables, refused
 
 

@@ -1,4 +1,4 @@
-"""The table of rates: its columns, its cells, and the regions that count nothing."""
+"""The table of rates, and the regions that count no bytes."""
 
 from __future__ import annotations
 
@@ -6,54 +6,65 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import listed, percent
+from kprof.report.blocks import Block, Column, Depth, Paragraph, Table, Tone
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
 
-_GB_S: Final = "GB/s"
-_OF_COPY: Final = "of the speed of a copy"
-_GFLOP_S: Final = "GFLOP/s"
 _MOST_NAMED: Final = 3
 
 
-def rate_rows(report: Report) -> list[dict[Any, Any]]:
-    """The rows of the table, by region and rank."""
-    return sorted(report.rows("achieved_by_region"), key=lambda row: (row["region"], row["rank"]))
-
-
-def has_ceilings(rows: list[dict[Any, Any]]) -> bool:
-    """Whether it is known what any of the devices can do."""
-    return any(math.isfinite(row["ceiling_share"]) for row in rows)
-
-
-def rate_columns(rows: list[dict[Any, Any]]) -> list[str]:
-    """The columns that have any number."""
-    has = {
-        _GB_S: any(row["bytes"] > 0 for row in rows),
-        _OF_COPY: has_ceilings(rows),
-        _GFLOP_S: any(row["flops"] > 0 for row in rows),
+def rates(report: Report, depth: Depth) -> list[Block]:
+    """Rates of regions that count bytes or operations, with the device's ceiling if it is known."""
+    found = report.rows("achieved_by_region")
+    if not found:
+        return []
+    rows = sorted(found, key=lambda row: (row["region"], row["rank"]))
+    has_ceilings = any(math.isfinite(row["ceiling_share"]) for row in rows)
+    cells_of = {
+        "GB/s": (any(row["bytes"] for row in rows), _gb_s),
+        "of the speed of a copy": (has_ceilings, _of_copy),
+        "GFLOP/s": (any(row["flops"] for row in rows), _gflop_s),
     }
-    return [name for name, is_there in has.items() if is_there]
+    shown = {name: cell for name, (is_there, cell) in cells_of.items() if is_there}
+    table = Table(
+        (Column("region", is_text=True), Column("rank"), *map(Column, shown)),
+        tuple(
+            (row["region"], str(row["rank"]), *(cell(row) for cell in shown.values()))
+            for row in rows
+        ),
+        title="Rates",
+        about="While the region was in use; only regions that count bytes or operations.",
+        which="the first by name",
+        depth=depth,
+    )
+    notes = filter(None, [_without_bytes(report), "" if has_ceilings else _NO_CEILINGS])
+    return [table, *(Paragraph(note, tone=Tone.FINE, depth=depth) for note in notes)]
 
 
-def rate_cell(row: dict[Any, Any], column: str) -> str:
-    """A number of a row, or nothing where its region does not count that."""
-    if column == _GB_S:
-        return f"{row['gb_s']:.1f}" if row["bytes"] else ""
-    if column == _GFLOP_S:
-        return f"{row['gflop_s']:.1f}" if row["flops"] else ""
+_NO_CEILINGS: Final = (
+    "To compare with what the device can do, run kprof doctor --measure before recording."
+)
+
+
+def _gb_s(row: dict[Any, Any]) -> str:
+    return f"{row['gb_s']:.1f}" if row["bytes"] else ""
+
+
+def _gflop_s(row: dict[Any, Any]) -> str:
+    return f"{row['gflop_s']:.1f}" if row["flops"] else ""
+
+
+def _of_copy(row: dict[Any, Any]) -> str:
     return percent(row["ceiling_share"]) if math.isfinite(row["ceiling_share"]) else ""
 
 
-def without_bytes(report: Report) -> str:
-    """Which regions that send or receive have no rate, the longest first.
-
-    Empty if all have one, or none.
-    """
+def _without_bytes(report: Report) -> str:
+    """Which regions that send or receive have no rate, the longest first; empty if all have one."""
     rated = {row["region"] for row in report.rows("achieved_by_region")}
     moving = [row for row in report.rows("regions") if row["category"] in ("send", "recv")]
     silent = [row["region"] for row in moving if row["region"] not in rated]
-    if not rated or not silent:
+    if not silent:
         return ""
     more = ["others"] if len(silent) > _MOST_NAMED else []
-    return f"{listed([*silent[:_MOST_NAMED], *more])}: no payload field `bytes`, so no rate"
+    return f"No rate without a payload field `bytes`: {listed([*silent[:_MOST_NAMED], *more])}."

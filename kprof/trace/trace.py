@@ -175,11 +175,10 @@ class Trace(Queries):
     def require_alignment(self, what: str) -> Alignment | None:
         """Refuse a cross-rank number on unaligned clocks; None where there is only one rank."""
         if not self.is_on_one_clock:
-            reason = self.manifest.alignment_note or "the recording has no clock calibration"
-            raise ClockError(
-                f"{what} needs the ranks on one clock, and they are not: {reason}; "
-                "numbers within one rank still hold"
-            )
+            note = self.manifest.alignment_note or "the recording has no clock calibration"
+            needs = f"needs the ranks on one clock, and they are not: {note}"
+            still = "numbers within one rank still hold"
+            raise ClockError(f"{what} {needs}; {still}", f"this {needs}; {still}")
         return self.alignment
 
     def select(self, **words: Any) -> Self:

@@ -14,6 +14,8 @@ import pytest
 from kprof import analysis
 from kprof import report as reports
 from kprof.errors import OutputExistsError, SelectionError
+from kprof.report.blocks import Depth, Table, flat
+from kprof.report.difference import blocks_of
 from kprof.trace import Trace
 from planted import Plant, simulate
 from simulation import Cause, Kind, Scenario, Sizes
@@ -237,7 +239,8 @@ def test_diff_rows_have_what_a_block_had_to_do() -> None:
         assert rows.loc[level, work].tolist() == [1, 1, 8_000, 32_000]
     assert rows.loc["launch", work].isna().all()
     assert report.verdict.endswith("4.00 us to 16.0 us, with 4.0x the bytes.")
-    shown = {row["level"]: row["work"] for row in reports.difference.shown_rows(report)}
+    (table,) = [block for block in flat(blocks_of(report), Depth.PAGE) if isinstance(block, Table)]
+    shown = {row[3]: row[-1] for row in table.rows}
     assert shown == {
         "launch": "",
         "mean block": "4.0x the bytes",

@@ -145,7 +145,7 @@ def test_a_run_on_too_few_cores_opens_without_any_time() -> None:
     assert report.found.headline == "All ranks have about as many events in every region"
     first_screen = {
         "terminal": text_of(report).partition("Ranks ")[0],
-        "page": words_of(to_html(report)).partition("Findings in detail what each")[0],
+        "page": words_of(to_html(report)).partition("Findings in detail the evidence")[0],
     }
     for name, text in first_screen.items():
         assert "times here are the scheduler's, counts are the kernel's" in text, name

@@ -325,7 +325,7 @@ def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) 
     assert page.count(f"{HUNG}: {ROOT}") == 1
     assert 'class="still"' in page
     assert "wait, for rank 1, slot 1, still waiting after 31.0 s" in page
-    assert "2 launches, " in report.size
+    assert "2 launches" in report.facts
     # Findings below that headline are not about the hang.
     assert page.count("What follows is about the calls that finished.") == 1
 

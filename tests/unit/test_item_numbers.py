@@ -111,7 +111,7 @@ def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_o
     assert finding.sentence == "Block 17 of rank 0 has 39.5x as much to do as the others in tile"
     assert finding.details[0].startswith("Events in tile: block 17: 79, block 0: 2, ")
     assert not finding.is_timed
-    assert report.size.startswith("1 of 4 ranks")
+    assert report.facts[0] == "1 of 4 ranks"
     assert not report.are_times_known
     page = to_html(report)
     assert "vs. median rank" not in page
@@ -130,6 +130,6 @@ def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() ->
 def test_the_matrix_says_which_waits_are_not_in_it() -> None:
     report = reports.build(Trace.open(TRACES / "all_reduce-oneshot_lock-4xH200.kprof"))
     locked = report.tables["waits_by_region"].set_index("region").loc["lock/acquire", "wait_ns"]
-    said = f"{duration(locked)} of waits that name no rank, as at locks, is not in it"
+    said = f"Excludes {duration(locked)} of waits without a target rank, such as locks"
     assert report.waits_for_nobody == said
     assert said in to_html(report)

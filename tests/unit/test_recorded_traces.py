@@ -226,7 +226,7 @@ def test_what_is_said_of_selected_ranks_names_no_other() -> None:
     found = report.found
     said = [found.headline, found.rest.below, *(finding.sentence for finding in found.shown)]
     assert [text for text in said if re.search(r"[Rr]anks? \d", text)] == []
-    assert report.size.startswith("3 of 4 ranks, ")
+    assert report.facts[0] == "3 of 4 ranks"
 
 
 def test_no_block_of_pipelined_has_to_do_with_one_rank_only() -> None:

@@ -151,7 +151,7 @@ def test_too_large_a_call_is_refused_in_a_whole_sentence(monkeypatch: pytest.Mon
     assert reason.startswith("the call has ")
     assert report.reasons[reason] == "critical path, critical regions, delay costs, what-if"
     assert "delay costs, what-if.</b> The call has" in to_html(report)
-    assert "what-if: the call has" in " ".join(terminal_text(report).split())
+    assert "what-if. The call has" in " ".join(terminal_text(report).split())
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_losses_are_shown_by_rank_and_region(uneven: Report) -> None:
         1234,
         5,
     )
-    assert ">1,234</td>" in to_html(report)
-    assert ">1,234</td>" not in to_html(uneven)
+    assert ">1,234</span></td>" in to_html(report)
+    assert ">1,234</span></td>" not in to_html(uneven)
 
 
 def evil_report() -> Report:
@@ -547,10 +547,10 @@ def test_one_rank_of_many_is_seen_in_every_form() -> None:
     tips = re.findall(r"<title>([^<]*)</title>", figures["blame"])
     assert "rank 215-219, waited for 215-219: 40.0 us" in tips
     page, text = to_html(report), terminal_text(report)
-    assert page.count("<td>rank 217</td>") == 2
+    assert page.count("<td>217</td>") == 2
     assert page.count("64 of 300 ranks: ") == 2
     assert re.search(r"^ *217 ", text, re.M)
-    assert "284 more ranks" in text
+    assert "16 of 300 ranks: " in text
 
 
 def test_a_matrix_of_few_ranks_is_shown_as_it_is(uneven: Report) -> None:
@@ -568,7 +568,7 @@ def test_a_cut_list_of_regions_says_so() -> None:
         build.span(rank=0, region=name, start_ns=10 * i, duration_ns=5)
     report = reports.build(build.trace())
     assert "64 of 90 regions: " in to_html(report)
-    assert "74 more regions: --json" in terminal_text(report)
+    assert "16 of 90 regions: " in terminal_text(report)
 
 
 def warmed_up() -> TraceBuilder:

@@ -1,0 +1,238 @@
+"""The report as blocks: the first screen, which answers, then a section for each subject."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis import FindingKind
+from kprof.analysis.explain.sentences import by_design, limit_advice, limit_sentence
+from kprof.analysis.wording import counted, duration, members, percent
+from kprof.report.blocks import (
+    Bar,
+    Block,
+    Depth,
+    Diagram,
+    Header,
+    Headline,
+    Paragraph,
+    Point,
+    Points,
+    Section,
+    Tone,
+    capitalised,
+)
+from kprof.report.figures import all_figures
+from kprof.report.figures.small import picture
+from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
+from kprof.report.sections import sections
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+    from kprof.analysis.explain import Limit
+    from kprof.analysis.findings.model import DesignCost, Ingredient
+    from kprof.report.figures import Figure
+    from kprof.report.model import Report
+
+# With fewer findings than this, the design and the parts of a call follow them.
+_FEWEST_POINTS: Final = 3
+# From this share on findings explain so little that the parts of a call follow them, too.
+_IS_MOST: Final = 0.5
+# By kind of finding the figures that show it, the most telling one first.
+_FIGURES: Final = {
+    FindingKind.LATE_START: ("launches", "critical-path"),
+    FindingKind.IDLE_GAP: ("gantt", "critical-path"),
+    FindingKind.SLOW: ("blocks-work", "ranks"),
+    FindingKind.SLOW_TRANSFER: ("blame", "wait-distribution"),
+    FindingKind.SLOW_EVENTS: ("wait-distribution", "gantt"),
+    FindingKind.SLOW_CALL: ("launches", "gantt"),
+    FindingKind.UNEVEN_WORK: ("blocks-work", "ranks"),
+    FindingKind.UNEVEN_BLOCKS: ("blocks-work", "gantt"),
+}
+_NAMES: Final = {
+    "launches": "all launches",
+    "critical-path": "the critical path",
+    "gantt": "blocks up close",
+    "blocks-work": "work of every block",
+    "ranks": "work of every rank",
+    "blame": "who waits for whom",
+    "wait-distribution": "how long waits last",
+}
+
+
+def compose(
+    report: Report, *, has_figures: bool = True, has_trace: bool = False
+) -> tuple[Block, ...]:
+    """All blocks of a report, in order.
+
+    `has_figures` is False for outputs that cannot draw, `has_trace` True for a page that holds the
+    trace.
+    """
+    figures = {figure.id: figure for figure in all_figures(report)} if has_figures else {}
+    found = report.found
+    return (
+        Header(" ".join(report.manifest.command), report.facts),
+        *(_doubt(doubt.sentence, doubt.remedy, Tone.GRAVE) for doubt in found.banners),
+        Section("findings", "", tuple(_answer(report, figures)), is_open=True),
+        *_open_waits(report, figures),
+        *_time_of_blocks(report),
+        *_timeline(report, figures),
+        *sections(report, figures, has_trace=has_trace),
+    )
+
+
+def _doubt(sentence: str, remedy: str, tone: Tone) -> Paragraph:
+    depth = Depth.SUMMARY if tone is Tone.GRAVE else Depth.SCREEN
+    return Paragraph(f"{capitalised(remedy)}.", f"{sentence}.", tone, depth)
+
+
+def _answer(report: Report, figures: dict[str, Figure]) -> list[Block]:
+    """The headline, what to do, and what pays."""
+    points = _points(report, figures)
+    blocks: list[Block] = [Headline(f"{report.verdict}.")]
+    if report.advice and not any(point.advice in report.advice for point in points):
+        blocks.append(Paragraph(f"{report.advice}.", "What to do:", depth=Depth.SUMMARY))
+    if report.found.about:
+        blocks.append(Paragraph(f"{report.found.about}.", tone=Tone.FINE))
+    if points:
+        at_most = MOST_ON_FIRST_SCREEN + (report.found.design is not None)
+        blocks.append(Points(tuple(points), at_most))
+    rest = report.found.rest
+    said = [rest.sentence] if rest.sentence != report.verdict else []
+    if said := [text for text in (*said, rest.below) if text]:
+        blocks.append(Paragraph(f"{'. '.join(said)}.", tone=Tone.FINE))
+    return blocks
+
+
+def _points(report: Report, figures: dict[str, Figure]) -> list[Point]:
+    """Findings; where they are few, also the design and what a typical call is made of."""
+    found = report.found
+    points = [_of_design(report, found.design, figures)] if found.design else []
+    points += [
+        _of_finding(report, number, finding, figures)
+        for number, finding in enumerate(report.findings, start=1)
+    ]
+    limits = [limit for limit in found.rest.limits if limit_sentence(limit) != report.verdict]
+    points += map(_of_limit, limits[: max(0, _FEWEST_POINTS - len(points))])
+    if not report.findings or (found.rest.unexplained or 0.0) >= _IS_MOST:
+        parts = found.rest.ingredients[: max(0, _FEWEST_POINTS - len(points))]
+        points += map(_of_ingredient, parts)
+    return points
+
+
+def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str, Figure]) -> Point:
+    telling: tuple[str, ...] = _FIGURES[finding.kind]
+    if finding.kind is FindingKind.SLOW_EVENTS and not _is_wait(report, finding):
+        telling = ("gantt",)
+    figure = next((name for name in telling if name in figures), None)
+    return Point(
+        gain="" if finding.share is None else f"−{percent(finding.share)}",  # noqa: RUF001
+        fact=finding.sentence.rpartition(": costs ")[0] or finding.sentence,
+        advice=finding.advice,
+        number=number,
+        where=_where(finding),
+        details=finding.details,
+        command=report.command_for(finding),
+        id=finding.id,
+        detail=f"detail-{number}",
+        figure=(figure, _NAMES[figure]) if figure else None,
+        picture=picture(report, finding) if figures else None,
+        is_headline=report.verdict == finding.sentence,
+    )
+
+
+def _is_wait(report: Report, finding: Finding) -> bool:
+    regions = report.tables["regions"]
+    waits = regions[regions["category"].isin(["wait", "sync"])]["region"]
+    return finding.cause.region in set(waits)
+
+
+def _of_design(report: Report, design: DesignCost, figures: dict[str, Figure]) -> Point:
+    return Point(
+        gain=f"≤ {percent(design.limit.share)}",
+        fact=_fact(design.limit),
+        advice=design.advice,
+        where=f"saves up to {duration(design.limit.gain_ns)}",
+        command=report.command_for(design),
+        id=design.id,
+        picture=picture(report, design) if figures else None,
+        is_headline=True,
+    )
+
+
+def _fact(limit: Limit) -> str:
+    return by_design(limit).rpartition(", which costs ")[0]
+
+
+def _of_limit(limit: Limit) -> Point:
+    return Point(
+        gain=f"≤ {percent(limit.share)}",
+        fact=_fact(limit),
+        advice=limit_advice(limit),
+        depth=Depth.PAGE,
+    )
+
+
+def _of_ingredient(part: Ingredient) -> Point:
+    return Point(
+        gain=percent(part.share),
+        fact=f"of a typical call is {part.region}" + (f", which {part.rate}" if part.rate else ""),
+        advice=part.advice,
+        detail="path",
+        depth=Depth.PAGE,
+    )
+
+
+def _where(finding: Finding) -> str:
+    """How much, and in which calls; the picture has the tracks."""
+    cause, parts = finding.cause, []
+    if finding.gain_ns is not None:
+        calls = counted(len(cause.gains_ns), "call", "calls")
+        parts.append(f"saves {duration(finding.gain_ns)} in {calls}")
+    if 0 < len(cause.costly_calls) < len(cause.gains_ns):
+        parts.append(members("call", cause.costly_calls, 3))
+    return " · ".join(parts)
+
+
+def _open_waits(report: Report, figures: dict[str, Figure]) -> list[Block]:
+    if "open-waits" not in figures:
+        return []
+    number = len(report.tables["open_waits"])
+    cut = "" if number <= MOST_TRACKS else f" {MOST_TRACKS} of {number:,}: --json has all."
+    own = "" if report.manifest.is_on_one_clock else " Every rank is on its own clock."
+    about = f"Hatched: no end was recorded.{own}{cut}"
+    drawn = Diagram(figures["open-waits"], depth=Depth.PAGE)
+    return [Section("hang", "Waits that never ended", (drawn,), about, is_open=True)]
+
+
+def _time_of_blocks(report: Report) -> list[Block]:
+    """Where the time of all blocks goes, as a bar."""
+    if not report.parts or not report.are_times_known:
+        return []
+    seen: dict[str, int] = {}
+    parts = []
+    for part in report.parts:
+        number = seen[part.kind] = seen.get(part.kind, -1) + 1
+        # Parts of one kind differ: the first has the full colour.
+        tint = ("", " second", " third")[min(number, 2)]
+        parts.append((part.name, part.share, f"{part.kind}{tint}"))
+    about = f"Without {members('call', report.warm_up)}, a warm-up." if report.warm_up else ""
+    bar = Bar(tuple(parts))
+    return [Section("efficiency", "Where the blocks' time goes", (bar,), about, is_open=True)]
+
+
+def _timeline(report: Report, figures: dict[str, Figure]) -> list[Block]:
+    if "timeline" not in figures:
+        return []
+    drawn = Diagram(figures["timeline"], depth=Depth.PAGE)
+    name = "What the blocks of every rank do"
+    return [Section("over-time", name, (drawn,), _about_timeline(report), is_open=True)]
+
+
+def _about_timeline(report: Report) -> str:
+    """What the lanes are, and what they cannot say."""
+    if not report.are_times_known:
+        return "These times reflect the operating system's scheduling, not the kernels."
+    about = f"Share of a rank's tracks per category over {report.focus.what}."
+    if report.manifest.is_on_one_clock:
+        return about
+    return f"{about} The ranks' clocks are not aligned: compare within a lane only."
