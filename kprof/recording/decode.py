@@ -3,8 +3,8 @@ counted.
 
 An odd record is still an event: an unknown region id becomes a region of its own, an open span
 keeps its start, and each such case is counted. Memory may be damaged. Damaged chunks (see
-inspection.py) and impossible records (no region, a gap between others, a time before the clock
-began) are counted and left out.
+inspection.py) and impossible records (no region, a gap between others, a time that no capture may
+hold) are counted and left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
 from kprof.recording.arena_state import ArenaState
-from kprof.recording.inspection import Chunks, inspect
+from kprof.recording.inspection import Chunks, inspect, is_within, warps_of
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.replays import Replays, unwrap
 from kprof.recording.tally import Tally
@@ -165,6 +165,8 @@ class Decoder:
         """Ticks in ns. Ticks that no clock can have reached become a time that no clock can
         show."""
         most = int(_MAX_CLOCK_NS * self._clock.ticks_per_second / 1e9)
+        if not len(ticks) or (ticks.min() >= 0 and ticks.max() <= most):
+            return ticks_to_ns(ticks, self._clock.ticks_per_second)
         return np.where(
             (ticks >= 0) & (ticks <= most),
             ticks_to_ns(ticks.clip(0, most), self._clock.ticks_per_second),
@@ -203,10 +205,10 @@ class Decoder:
             *times,
             slots.ravel() if is_all else slots[is_record],
         )
-        if min(int(column.min(initial=0)) for column in times) < 0:
-            is_impossible = np.minimum(*times) < 0
-            self.tally.add(EventCounts(torn_records=int(is_impossible.sum())))
-            records = records.rows(~is_impossible)
+        if not _are_times(*(_ends_of(column) for column in times)).all():
+            is_possible = _are_times(*times)
+            self.tally.add(EventCounts(torn_records=int(np.count_nonzero(~is_possible))))
+            records = records.rows(is_possible)
         return self._events(headers, records)
 
     def _events(self, headers: np.ndarray, records: _Records) -> pa.Table:
@@ -223,13 +225,11 @@ class Decoder:
         block, hw_id = _programs(headers, records, payload)
         flags = self._flags(region, records.duration_ticks, payload)
         self.tally.add_events(region, flags, num_unknown)
-        warps = headers["warp"].astype(np.int32)
-        warps[warps == abi.BLOCK_TRACK_WARP] = -1
         columns = [
             np.full(len(region), self._rank, dtype=np.int32),
             launch[records.chunk_idxs],
             block,
-            warps.astype(np.int16)[records.chunk_idxs],
+            warps_of(headers).astype(np.int16)[records.chunk_idxs],
             region,
             flags,
             records.start_ns,
@@ -252,12 +252,12 @@ class Decoder:
         anchors = headers["anchor_realtime_ticks"]
         if cycle_map is None:
             start_ticks = unwrap(first, anchors[chunk_idxs])
-            return ticks_to_ns(start_ticks, rate), ticks_to_ns(duration_ticks, rate)
+            return self._to_ns(start_ticks), ticks_to_ns(duration_ticks, rate)
         is_cycles = headers["flags"] & abi.CHUNK_CYCLES != 0
         start_ticks = unwrap(
             first, np.where(is_cycles, headers["anchor_cycles"], anchors)[chunk_idxs]
         )
-        start_ns = ticks_to_ns(start_ticks, rate)
+        start_ns = self._to_ns(start_ticks)
         duration_ns = ticks_to_ns(duration_ticks, rate)
         rows = np.flatnonzero(is_cycles[chunk_idxs])
         place = headers["launch"][chunk_idxs[rows]], headers["hw_id"][chunk_idxs[rows]]
@@ -293,6 +293,18 @@ def _programs(
         hw_id[rows] = payload[rows]
         payload[rows] = 0
     return block, hw_id
+
+
+def _are_times(start_ns: np.ndarray, duration_ns: np.ndarray) -> np.ndarray:
+    """Whether these can be times of events: none is from before the clock began."""
+    are_times: np.ndarray = (start_ns >= 0) & is_within(start_ns, "start_ns")
+    are_times &= is_within(duration_ns, "duration_ns")
+    return are_times
+
+
+def _ends_of(values: np.ndarray) -> np.ndarray:
+    """The least and the greatest of some values; nothing where there are none."""
+    return np.array([values.min(), values.max()]) if len(values) else values
 
 
 def _count_true(rows: np.ndarray) -> np.ndarray:

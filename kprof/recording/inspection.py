@@ -2,8 +2,10 @@
 
 Chunk headers hold redundant values that can be checked. A header has its own index, its version and
 a launch that the host knows. It names the previous chunk of its track, which must be full and of
-the same track. A full chunk has a successor, or a flag that there was none to claim. Damage that
-leaves a plausible chunk (another block, time or payload) cannot be detected.
+the same track. A full chunk has a successor, or a flag that there was none to claim. Its numbers
+become columns of events, so they must be what a capture may hold (EVENT_BOUNDS): what is accepted
+here can be read there. Damage that leaves a plausible chunk (another block, time or payload) cannot
+be detected.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kprof import abi
+from kprof.capture.checks import EVENT_BOUNDS
 from kprof.errors import ArenaError
 from kprof.recording.arena_state import ArenaState
 
@@ -102,8 +105,31 @@ def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray)
         & (previous != chunk_idxs)
         & ((headers["num_dropped"] == 0) | _has_no_next(headers))
         & (headers["anchor_realtime_ticks"] >> abi.MAX_CLOCK_BITS == 0)
+        & is_within(_last_blocks(headers), "block")
+        & is_within(headers["launch"], "launch")
+        & is_within(warps_of(headers), "warp")
     )
     return is_in_place
+
+
+def _last_blocks(headers: np.ndarray) -> np.ndarray:
+    """The highest block that each chunk can name: several may share one, see kprof.abi."""
+    are_shared = headers["flags"] & abi.CHUNK_OF_PROGRAMS != 0
+    return headers["block"].astype(np.int64) + are_shared * (abi.RECORDS_PER_CHUNK - 1)
+
+
+def warps_of(headers: np.ndarray) -> np.ndarray:
+    """The column `warp` of chunks: -1 for tracks of whole blocks."""
+    warps = headers["warp"].astype(np.int32)
+    warps[warps == abi.BLOCK_TRACK_WARP] = -1
+    return warps
+
+
+def is_within(values: np.ndarray, column: str) -> np.ndarray:
+    """Whether a capture may hold these values in that column of its events."""
+    least, most = EVENT_BOUNDS[column]
+    within: np.ndarray = (values >= least) & (values <= most)
+    return within
 
 
 def _is_known(launch: np.ndarray, launches: Container[int]) -> np.ndarray:
@@ -155,6 +181,11 @@ def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> 
     agrees = ~_has_no_next(headers)[place]
     anchors = headers["anchor_realtime_ticks"]
     agrees &= anchors[place] <= anchors[later]
+    if (anchors[place] >= anchors[later]).any():
+        # Else no chunk can come before itself.
+        before = np.arange(len(headers))
+        before[later] = place
+        agrees &= first_of_track(before)[later] >= 0
     for name in ("launch", "block", "warp"):
         column = headers[name]
         agrees &= column[place] == column[later]
@@ -162,6 +193,19 @@ def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> 
     is_long = (num_next > 0) | has_previous
     num_doubled = int(np.maximum(num_next - 1, 0).sum())
     return _Tracks(num_next > 0, is_long, int(np.count_nonzero(~agrees)) + num_doubled)
+
+
+def first_of_track(before: np.ndarray) -> np.ndarray:
+    """The row of the first chunk of each chunk's track; -1 where it goes round in a circle.
+
+    `before` has the row of the chunk before each one, and a first chunk's own row.
+    """
+    first = before
+    for _ in range(len(before).bit_length()):
+        if np.array_equal(further := first[first], first):
+            break
+        first = further
+    return np.where(before[first] == first, first, -1)
 
 
 def _has_lost_next(words: np.ndarray, headers: np.ndarray, tracks: _Tracks) -> np.ndarray:

@@ -24,7 +24,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.manifest import Launch
-from kprof.recording.inspection import Chunks
+from kprof.recording.inspection import Chunks, first_of_track
 from kprof.recording.region_ids import RegionIds
 
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
@@ -210,7 +210,7 @@ def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.nd
 def _openings(headers: np.ndarray) -> np.ndarray | None:
     """For every chunk the row of its track's first chunk.
 
-    None where a chunk before another one is missing.
+    None where a chunk before another one is missing, or where chunks go round in a circle.
     """
     previous = headers["previous_chunk_idx"]
     is_opening = previous == abi.NO_CHUNK
@@ -219,10 +219,8 @@ def _openings(headers: np.ndarray) -> np.ndarray | None:
     before = order[place]
     if (headers["chunk_idx"][before] != previous)[~is_opening].any():
         return None
-    opening: np.ndarray = np.where(is_opening, np.arange(len(headers)), before)
-    while not np.array_equal(further := opening[opening], opening):
-        opening = further
-    return opening
+    opening = first_of_track(np.where(is_opening, np.arange(len(headers)), before))
+    return None if (opening < 0).any() else opening
 
 
 def _latest_ticks(words: np.ndarray, headers: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ClockInfo, EventCounts, RankInfo, RegionLosses
+from kprof.capture.manifest import ClockInfo, EventCounts, Launch, RankInfo, RegionLosses
 from kprof.errors import ArenaError
 from kprof.recording.arena import Arena
 from kprof.recording.arena_state import Handed, read_arena, read_control
@@ -412,6 +412,9 @@ def test_gaps_in_a_short_track_are_none_of_its_losses() -> None:
         ("previous_chunk_idx", 1),
         ("num_dropped", 3),
         ("anchor_realtime_ticks", 1 << 63),
+        ("block", 0x8000_0000),
+        ("warp", 0x8000),
+        ("warp", 0xFFFE),
     ],
 )
 def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None:
@@ -422,6 +425,35 @@ def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None
     decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
     assert sum(table.num_rows for table in decoder.decode(state, data)) == 10
     assert damage(decoder.tally.counts) == {"torn_chunks": 1}
+
+
+@pytest.mark.parametrize(("ticks_per_second", "anchor"), [(1e9, (1 << 62) - 1), (1e8, 1 << 61)])
+def test_a_time_that_no_capture_may_hold_costs_its_record(
+    ticks_per_second: float, anchor: int
+) -> None:
+    """The capture was written, and every command refused it."""
+    rows = [(anchor + 9, 1, 1, 0), (anchor + 10, 1, 1, 0)]
+    events, decoder = decode([chunk(rows, anchor=anchor)], ClockInfo("test", ticks_per_second, 1.0))
+    assert len(events) == 0
+    assert damage(decoder.tally.counts) == {"torn_records": 2}
+
+
+@pytest.mark.parametrize("length", [2, 3, 5])
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_chunks_that_go_round_in_a_circle_are_counted(length: int, is_replayed: bool) -> None:
+    """Of a captured launch, a circle of two ended in an IndexError, and one of three never ended."""
+    chunks = [chunk([(5, 1, 1, k)] * 61, anchor=3) for k in range(length)]
+    for place, each in enumerate(chunks):
+        header_of(each)["previous_chunk_idx"] = (place + 1) % length
+    state, data = state_and_data([*chunks, *track(10)])
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
+    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
+    if is_replayed:
+        decoder.replays.add(Launch(0, "kernel", 0))
+    assert sum(table.num_rows for table in decoder.decode(state, data)) == 61 * length + 10
+    assert damage(decoder.tally.counts) == {"torn_chunks": length}
+    assert decoder.tally.counts.unsplit_launches == is_replayed
 
 
 def test_chunks_of_a_launch_that_never_was_are_counted() -> None:
