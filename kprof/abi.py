@@ -22,7 +22,11 @@ address of its last record: bits 4 to 9 are all set when the chunk is full, bit 
 is set when the arena has no chunk left. Dropped events are counted by region id in a sink, which
 the block number selects (there are eight, because all tracks drop at the same time), and in the
 header of the track's last chunk, which gets the flag CHUNK_NO_NEXT. Tracks that never got a chunk
-are counted in their sink. Recorded + dropped = emitted, always.
+are counted in their sink. These counters have 64 bits, but that in the header, which stays at its
+largest value. Recorded + dropped = emitted, always.
+
+A cursor counts claims that fail, too. Where it has come to SPENT_TURN, whoever claims puts it back
+there: no claim ever gets a chunk for the second time.
 
 A refill reads only the header of the full chunk, which has the limits of the cursors and, by the
 chunk's index, the address of the arena. So no word is read by all tracks, although all refill at
@@ -135,7 +139,11 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 LEFT_OUT: Final = NO_CHUNK - 1
 STORES_NOTHING: Final = RECORD_BYTES // 2
 # The last counter is shared by all higher region ids.
-NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
+NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 8
+# No counter of what was dropped comes that far: a larger number is damage.
+MAX_DROPPED: Final = 1 << 50
+# Far above the limit of every cursor, and as far below 2^31 as claims could be under way at once.
+SPENT_TURN: Final = 1 << 30
 # Smaller arenas reserve nothing, because half of so few chunks is too few for either use.
 MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
@@ -180,14 +188,15 @@ CHUNK_HEADER: Final = np.dtype(
 # Counts what was dropped. Sinks have negative chunk indices, so that the arena can be found from
 # the index, as for chunks.
 SINK: Final = np.dtype(
-    [("header", CHUNK_HEADER), ("num_dropped_of_region", "<u4", (NUM_DROP_COUNTERS,))]
+    [("header", CHUNK_HEADER), ("num_dropped_of_region", "<u8", (NUM_DROP_COUNTERS,))]
 )
 
 CURSOR: Final = np.dtype(
     [
         ("next_chunk", "<u4"),
-        ("num_tracks_without_chunk", "<u4"),
-        ("pad0", "u1", (CURSOR_STRIDE_BYTES - 8,)),
+        ("pad0", "<u4"),
+        ("num_tracks_without_chunk", "<u8"),
+        ("pad1", "u1", (CURSOR_STRIDE_BYTES - 16,)),
     ]
 )
 
@@ -276,6 +285,7 @@ assert SWITCHES.itemsize == 32
 assert WAIT_LINE.itemsize == 48
 assert NUM_CURSORS <= CHUNK_CURSORS_MASK
 assert CONTROL.itemsize == CONTROL_BYTES
+assert LEFT_OUT // NUM_CURSORS < SPENT_TURN
 
 
 @dataclass(frozen=True)

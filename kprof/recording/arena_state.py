@@ -185,13 +185,20 @@ def read_control(head: Bytes, handed: Handed) -> ArenaState:
     cursors = control["cursors"][: handed.geometry.num_cursors]
     num_claimed = np.minimum(cursors["next_chunk"], handed.limit)
     dropped = head[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"]
+    without_chunk = cursors["num_tracks_without_chunk"]
+    is_possible = all(counter.max() <= abi.MAX_DROPPED for counter in (dropped, without_chunk))
     return ArenaState(
         handed,
         tuple(num_claimed.tolist()),
-        tuple(dropped.sum(axis=0, dtype=np.int64).tolist()),
-        int(cursors["num_tracks_without_chunk"].sum(dtype=np.int64)),
-        not _is_as_written(head, handed),
+        tuple(_possible(dropped).sum(axis=0).tolist()),
+        int(_possible(without_chunk).sum()),
+        not (is_possible and _is_as_written(head, handed)),
     )
+
+
+def _possible(counters: np.ndarray) -> np.ndarray:
+    """The counters as int64, 0 in place of those that are damaged."""
+    return np.where(counters <= abi.MAX_DROPPED, counters, 0).astype(np.int64)
 
 
 def _is_as_written(head: Bytes, handed: Handed) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ArenaUse, EventCounts, RankInfo, RegionLosses
+from kprof.capture.manifest import MAX_COUNT, ArenaUse, EventCounts, RankInfo, RegionLosses
 from kprof.recording.arena_state import ArenaState
 from kprof.recording.region_ids import RegionIds
 
@@ -47,7 +47,8 @@ class Tally:
     def add(self, more: EventCounts) -> None:
         """Add to `counts`."""
         both = zip(astuple(self.counts), astuple(more), strict=True)
-        self.counts = EventCounts(*(count + other for count, other in both))
+        # Only damaged memory holds so many.
+        self.counts = EventCounts(*(min(count + other, MAX_COUNT) for count, other in both))
 
     def restore(self, before: RankInfo) -> None:
         """Go on from what another process has counted."""
@@ -154,6 +155,6 @@ class Tally:
         lossy = {name: None for (name, _), count in sorted(self._losses.items()) if count}
         known = [name for name in self._region_ids.merged().names if name in lossy]
         return tuple(
-            RegionLosses(name, *(self._losses[name, kind] for kind in _KINDS))
+            RegionLosses(name, *(min(self._losses[name, kind], MAX_COUNT) for kind in _KINDS))
             for name in dict.fromkeys([*known, *lossy])
         )

@@ -41,6 +41,7 @@ FULL_LIMIT_OFFSET = tl.constexpr(_offset(abi.CONTROL, "full_limit"))
 NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
 DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
 LAST_DROP_COUNTER = tl.constexpr(abi.NUM_DROP_COUNTERS - 1)
+SPENT_TURN = tl.constexpr(abi.SPENT_TURN)
 CHUNK_FLAGS = tl.constexpr(abi.CHUNK_CLAIMED | abi.CHUNK_ABI)
 CHUNK_OF_PROGRAMS = tl.constexpr(abi.CHUNK_OF_PROGRAMS)
 RECORDS_PER_CHUNK = tl.constexpr(abi.RECORDS_PER_CHUNK)
@@ -90,6 +91,13 @@ def joined(low: tensor, high: tensor) -> tensor:
 def counter_at(address: tensor) -> tensor:
     """A pointer to a 32-bit counter."""
     return address.to(tl.pointer_type(tl.int32))
+
+
+@triton.jit
+def count(address: tensor) -> None:
+    """Adds one to a 64-bit counter."""
+    one = platform.number(1).to(tl.int64)
+    tl.atomic_add(address.to(tl.pointer_type(tl.int64)), one, sem="relaxed")
 
 
 @triton.jit
@@ -148,10 +156,14 @@ def claim_chunk(
     tries = platform.number(0)
     while (chunk_idx < 0) & (tries < num_cursors):
         cursor_idx = (block + tries) & (num_cursors - 1)
-        taken = tl.atomic_add(counter_at(cursor_address(arena, cursor_idx)), 1, sem="relaxed")
+        cursor = counter_at(cursor_address(arena, cursor_idx))
+        taken = tl.atomic_add(cursor, 1, sem="relaxed")
         chunk_idx = tl.where(taken < chunks_per_cursor, taken * num_cursors + cursor_idx, -1)
         tries += 1
         if chunk_idx < 0:
+            # It must never come round to 0, where it would hand out chunks again.
+            if taken >= SPENT_TURN:
+                tl.store(cursor, SPENT_TURN)
             # The arena remembers that it is full: later tracks give up after one cursor unless
             # their limit is higher.
             limit = tl.atomic_add(full_limit, 0, sem="relaxed")
@@ -195,9 +207,7 @@ def sink_of(arena: tensor, block: tensor) -> tensor:
 @triton.jit
 def count_in_sink(sink: tensor, region: constexpr) -> None:
     """Counts a dropped event by region."""
-    tl.atomic_add(
-        counter_at(sink + DROPS_OFFSET + 4 * min(region, LAST_DROP_COUNTER)), 1, sem="relaxed"
-    )
+    count(sink + DROPS_OFFSET + 8 * min(region, LAST_DROP_COUNTER))
 
 
 @triton.jit
@@ -237,7 +247,7 @@ def first_claim(
         chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
         if chunk_idx < 0:
             home = cursor_address(arena, block & (num_cursors - 1))
-            tl.atomic_add(counter_at(home + TRACKS_WITHOUT_CHUNK_OFFSET), 1, sem="relaxed")
+            count(home + TRACKS_WITHOUT_CHUNK_OFFSET)
     return chunk_idx, arena
 
 
@@ -356,7 +366,8 @@ def count_dropped(cursor: tensor, arena: tensor, region: constexpr) -> None:
     # Sinks lie before the first chunk.
     if chunk_idx >= 0:
         counter = counter_at(last + NUM_DROPPED_OFFSET)
-        tl.store(counter, tl.load(counter) + 1)
+        so_far = tl.load(counter)
+        tl.store(counter, tl.where(so_far == -1, so_far, so_far + 1))
         sink = sink_of(arena, program_number())
     count_in_sink(sink, region)
 

@@ -31,7 +31,9 @@ constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kNoChunk = 0xffffffffu;
 constexpr uint32_t kLeftOut = 0xfffffffeu;
 constexpr uint32_t kStoresNothing = 0x8u;
-constexpr uint32_t kNumDropCounters = 0xf4u;
+constexpr uint32_t kNumDropCounters = 0x7au;
+constexpr uint64_t kMaxDropped = 0x4000000000000ull;
+constexpr uint32_t kSpentTurn = 0x40000000u;
 constexpr uint32_t kMinChunksToReserve = 0x40u;
 constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkCycles = 0x2u;
@@ -73,14 +75,15 @@ static_assert(sizeof(ChunkHeader) == 48, "ChunkHeader size");
 
 struct alignas(16) SinkChunk {
   ChunkHeader header;
-  uint32_t num_dropped_of_region[244];
+  uint64_t num_dropped_of_region[122];
 };
 static_assert(sizeof(SinkChunk) == 1024, "SinkChunk size");
 
 struct alignas(64) Cursor {
   uint32_t next_chunk;
-  uint32_t num_tracks_without_chunk;
-  uint8_t pad0[56];
+  uint32_t pad0;
+  uint64_t num_tracks_without_chunk;
+  uint8_t pad1[48];
 };
 static_assert(sizeof(Cursor) == 64, "Cursor size");
 

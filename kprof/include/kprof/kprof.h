@@ -174,6 +174,12 @@ KPROF_DEVICE uint32_t claimed_chunk(const Cursors& cursors, uint32_t cursor_idx,
   return turn < cursors.chunks_per_cursor ? turn * cursors.num_cursors + offset : kNoChunk;
 }
 
+// A cursor that has nothing left goes on counting. It must never come round to 0, where it would hand out chunks again.
+KPROF_DEVICE void hold_spent(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx, uint32_t turn) {
+  if (turn < kSpentTurn) return;
+  platform::store_global(&arena->cursors[cursor_idx & (cursors.num_cursors - 1)].next_chunk, kSpentTurn);
+}
+
 // The chunk of this block's turn, else a free one of another cursor. Returns kNoChunk when the arena is full. The loop
 // has a single exit: with two, nvcc makes every event wait for the whole warp (WARPSYNC after the refill).
 KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block, uint32_t turn) {
@@ -184,10 +190,15 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, u
   // higher.
   while (chunk_idx == kNoChunk && tries < cursors.num_cursors &&
          platform::load_global(&arena->full_limit) < cursors.chunks_per_cursor) {
-    chunk_idx = claimed_chunk(cursors, block + tries, take_turn(arena, cursors, block + tries));
+    const uint32_t other_turn = take_turn(arena, cursors, block + tries);
+    chunk_idx = claimed_chunk(cursors, block + tries, other_turn);
+    hold_spent(arena, cursors, block + tries, other_turn);
     ++tries;
   }
-  if (chunk_idx == kNoChunk) platform::store_global(&arena->full_limit, cursors.chunks_per_cursor);
+  if (chunk_idx == kNoChunk) {
+    platform::store_global(&arena->full_limit, cursors.chunks_per_cursor);
+    hold_spent(arena, cursors, block, turn);
+  }
   return chunk_idx;
 }
 KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
@@ -215,9 +226,9 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
 // Counts an event for which there was no room: by region, and in the track's last chunk if it ever had one.
 KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
   const bool is_sink = static_cast<int32_t>(last->chunk_idx) < 0;
-  if (!is_sink) ++last->num_dropped;
+  if (!is_sink && last->num_dropped != ~0u) ++last->num_dropped;
   SinkChunk* sink = is_sink ? reinterpret_cast<SinkChunk*>(last) : sink_of(arena_of(last), last->block);
-  platform::add_global(&sink->num_dropped_of_region[platform::at_most(region, kNumDropCounters - 1)], 1u);
+  platform::add_global(&sink->num_dropped_of_region[platform::at_most(region, kNumDropCounters - 1)], uint64_t{1});
 }
 
 // Called when a track's chunk is full; returns the new cursor. Everything it needs is in the header of the full chunk:
@@ -361,7 +372,7 @@ KPROF_COLD uintptr_t open_claimed(ControlBlock* arena, Cursors cursors, uint32_t
   arena = arena_moved_by(arena, static_cast<uint32_t>(claim >> 32));
   if (chunk_idx == kLeftOut) return kNowhere;
   if (chunk_idx != kNoChunk) return begin_chunk(arena, cursors, chunk_idx, block, warp, launch, kNoChunk);
-  platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
+  platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, uint64_t{1});
   return before_full(reinterpret_cast<uintptr_t>(sink_of(arena, block)) + kFullMask);
 }
 

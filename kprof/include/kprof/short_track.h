@@ -72,8 +72,8 @@ KPROF_DEVICE uintptr_t begin_asked(ControlBlock* arena, const Cursors& cursors, 
   const bool can_claim = num_records <= kRecordsPerChunk && cursors.num_cursors != 0;
   const uint32_t chunk_idx = can_claim ? claim_chunk(arena, cursors, block, asked.turn) : kNoChunk;
   if (chunk_idx != kNoChunk) return begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, launch, kNoChunk);
-  platform::add_global(&arena->cursors[0].num_tracks_without_chunk, 1u);
-  platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], num_records);
+  platform::add_global(&arena->cursors[0].num_tracks_without_chunk, uint64_t{1});
+  platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], uint64_t{num_records});
   return 0;
 }
 

@@ -130,10 +130,8 @@ using Quad = uint4;
 // For the words of the arena that threads share, in PTX as global accesses. With generic accesses (ATOM instead of
 // ATOMG), a modulo and a loop around the first attempt, the first claim of every kernel took 100 us on an H200 and
 // later ones 0.3 us; without these three it is fast.
-KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) {
-  uint32_t before;
-  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
-  return before;
+KPROF_DEVICE void add_global(uint64_t* address, uint64_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
 }
 // Adds one, up to 2^32 - 2. Not atom.add: there ptxas adds up the lanes of a warp first, and waits for the answer.
 KPROF_DEVICE uint32_t count_global(uint32_t* address) {

@@ -147,7 +147,9 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 using Quad = uint32_t __attribute__((ext_vector_type(4)));
 
 // For the words of the arena that threads share.
-KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
+KPROF_DEVICE void add_global(uint64_t* address, uint64_t value) {
+  __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 KPROF_DEVICE uint32_t count_global(uint32_t* address) { return add_device(address, 1u); }
 KPROF_DEVICE uint32_t load_global(const uint32_t* address) {
   return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);

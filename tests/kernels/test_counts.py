@@ -1,0 +1,134 @@
+"""Counts that went over 32 bits lost events without a word: what was emitted is recorded or dropped, however much it is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from widths import WARP_WIDTH, warps_of
+
+from kept_sources import kept_source
+from kprof import abi
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import RankInfo
+from kprof.devices.build import BuildOptions, load_library
+from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+
+KERNEL = """
+#include <kprof/kprof.h>
+#include <kprof/short_track.h>
+__global__ void marks(uint64_t num_marks, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+  for (uint64_t i = 0; i < num_marks; ++i) kprof::profile_mark(track, 1, 0);
+}
+__global__ void places(unsigned num_places, kprof::Buffer prof) {
+  const kprof::Span begin = kprof::profile_now();
+  kprof::ShortTrack track = kprof::open_short_track(prof, num_places);
+  if (!kprof::is_writer(track)) return;
+  for (unsigned i = 0; i < num_places; ++i) kprof::profile_at(track, i, begin, 1, 1, i);
+}
+extern "C" int run_marks(const kprof::LaunchBuffer* buffer, int num_blocks, uint64_t num_marks, int num_threads) {
+  return KPROF_LAUNCH(marks, num_blocks, num_threads, nullptr, 0, num_marks, kprof::make_buffer(*buffer));
+}
+extern "C" int run_places(const kprof::LaunchBuffer* buffer, int num_blocks, unsigned num_places) {
+  return KPROF_LAUNCH(places, num_blocks, 64, nullptr, 0, num_places, kprof::make_buffer(*buffer));
+}
+"""
+ONE_CHUNK = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
+WARPS = warps_of(64)
+ALMOST_2_32 = (1 << 32) - 5
+
+
+@pytest.fixture(scope="module")
+def library() -> ctypes.CDLL:
+    found = load_library(kept_source(KERNEL), BuildOptions(warp_width=WARP_WIDTH))
+    found.run_marks.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_int]
+    return found
+
+
+def head_of(buffer: LaunchBuffer) -> np.ndarray:
+    """The head of the arena, in the memory of this process."""
+    content = (ctypes.c_uint8 * abi.CHUNKS_OFFSET).from_address(buffer.arena)
+    return np.frombuffer(content, np.uint8)
+
+
+def recorded(path: Path) -> RankInfo:
+    (info,) = Capture.open(path).manifest.ranks
+    return info
+
+
+def test_counters_of_dropped_events_go_beyond_32_bits(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
+        buffer = recorder.launch("marks", ["mark"])
+        assert library.run_marks(buffer.packed(), 1, 100, 64) == 0
+        head = head_of(buffer)
+        sinks = head[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"]
+        before = int(sinks.sum())
+        sinks[0, 1] = ALMOST_2_32
+        without = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"][0]
+        without["num_tracks_without_chunk"] = ALMOST_2_32
+        assert library.run_marks(buffer.packed(), 8, 10, 64) == 0
+        assert library.run_places(buffer.packed(), 8, 10) == 0
+        assert int(without["num_tracks_without_chunk"]) == ALMOST_2_32 + 8 * WARPS + 8
+        recorder.close()
+    info = recorded(tmp_path / "run.kprof")
+    dropped_before = WARPS * 100 - info.counts.recorded
+    assert before == dropped_before
+    assert info.counts.dropped == ALMOST_2_32 + 8 * WARPS * 10 + 8 * 10
+    assert info.counts.damaged_heads == 0
+
+
+@pytest.mark.parametrize("num_claimed", [abi.SPENT_TURN, ALMOST_2_32])
+def test_a_cursor_never_hands_out_a_chunk_again(
+    library: ctypes.CDLL, tmp_path: Path, num_claimed: int
+) -> None:
+    """After 2^32 claims it began again at chunk 0, which other tracks had filled."""
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
+        buffer = recorder.launch("marks", ["mark"])
+        assert library.run_marks(buffer.packed(), 1, 5, 64) == 0
+        cursor = head_of(buffer)[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"][0]
+        cursor["next_chunk"] = num_claimed
+        assert library.run_marks(buffer.packed(), 20, 1, 64) == 0
+        assert cursor["next_chunk"] == abi.SPENT_TURN
+        recorder.close()
+    info = recorded(tmp_path / "run.kprof")
+    assert (info.counts.recorded, info.counts.dropped) == (5, WARPS * 5 - 5 + 20 * WARPS)
+
+
+def test_a_counter_that_nothing_can_have_counted_is_damage(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
+        buffer = recorder.launch("marks", ["mark"])
+        assert library.run_marks(buffer.packed(), 1, 5, 64) == 0
+        head = head_of(buffer)
+        head[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"][3, 1] = 1 << 63
+        recorder.close()
+    counts = recorded(tmp_path / "run.kprof").counts
+    assert (counts.recorded, counts.dropped, counts.damaged_heads) == (5, WARPS * 5 - 5, 1)
+
+
+# All of it takes minutes: KPROF_TEST_EVENTS=5000000000 pytest tests/kernels/test_counts.py
+NUM_EVENTS = int(os.environ.get("KPROF_TEST_EVENTS", "3000000"))
+
+
+def test_recorded_and_dropped_are_what_was_emitted(library: ctypes.CDLL, tmp_path: Path) -> None:
+    per_track, num_blocks = NUM_EVENTS // 2 + 1, 2
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        buffer = recorder.launch("marks", ["mark"], num_blocks=num_blocks)
+        assert library.run_marks(buffer.packed(), num_blocks, per_track, 1) == 0
+        recorder.close()
+    info = recorded(tmp_path / "run.kprof")
+    assert info.counts.recorded + info.counts.dropped == num_blocks * per_track
+    assert sum(each.dropped for each in info.losses) == info.counts.dropped > NUM_EVENTS // 2
