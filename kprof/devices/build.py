@@ -1,8 +1,8 @@
 """Compiles one kernel source for one target into a shared library with a C interface, and keeps it.
 
-The cache key covers the text of the source and of every header that it may include, all flags, the
-compiler's version and the ABI version, so nobody has to invalidate it. Ranks that start together
-build once (a file lock).
+What was built serves again with the same flags, compiler and ABI version, as long as all files that
+the compiler has read are as they were (kprof.devices.dependencies): nobody has to invalidate it.
+Ranks that start together build once (a file lock).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 
 from kprof.abi import ABI_VERSION
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
+from kprof.devices.dependencies import KeptBuilds, needs_of
 from kprof.devices.record import Flags
 from kprof.devices.targets import (
     Compiler,
@@ -96,11 +97,14 @@ def error_text(library: ctypes.CDLL, error: int) -> str:
     return str(library.kprof_error_text(error).decode())
 
 
+def _search_dirs(source: Path, options: BuildOptions) -> list[Path]:
+    return [include_dir(), source.parent, *options.include_dirs]
+
+
 def _common_flags(source: Path, options: BuildOptions) -> list[str]:
-    dirs = [include_dir(), source.parent, *options.include_dirs]
     # Sanitized code is for tests: with -O3 it takes several times as long to compile.
     flags = ["-std=c++17", *(["-O1", "-g"] if options.sanitizers else ["-O3"])]
-    flags += [f"-I{path}" for path in dirs]
+    flags += [f"-I{path}" for path in _search_dirs(source, options)]
     return flags + [f"-D{name}={value}" for name, value in options.defines]
 
 
@@ -110,36 +114,40 @@ def build(source: Path, options: BuildOptions, flags_of: Flags, suffix: str) -> 
     Raises BuildError.
     """
     compiler = find_compiler(options.target) or require_target(options.target)
+    source = source.absolute()
+    if not source.is_file():
+        raise BuildError(f"cannot read {source}; check the path")
     flags = _common_flags(source, options) + flags_of(options, compiler)
-    key = _cache_key(source, options, compiler, flags)
-    name = f"{source.parent.name}-{source.stem}-{options.target.value}-{key[:20]}.{suffix}"
-    output = cache_dir() / name
-    if output.exists():
-        return output
+    folder = cache_dir()
+    how = f"{ABI_VERSION} {compiler.path} {compiler.version} {flags} {source}"
+    key = hashlib.sha256(how.encode(errors="surrogateescape")).hexdigest()[:20]
+    name = f"{source.parent.name}-{source.stem}-{options.target.value}-{key}"
+    kept = KeptBuilds(folder, name, suffix)
+    if (found := kept.current()) is not None:
+        return found
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.with_suffix(".lock").open("w") as lock:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not output.exists():
-                _compile(source, options.target, compiler, flags, output)
+            return kept.current() or _compile(source, options, compiler, flags, kept)
     except OSError as error:
         raise BuildError(
-            f"cannot write the build cache {output.parent}: {error.strerror}; set {CACHE_VARIABLE} "
+            f"cannot write the build cache {folder}: {error.strerror}; set {CACHE_VARIABLE} "
             "to a directory that can be written"
         ) from error
-    return output
 
 
 def _compile(
-    source: Path, target: Target, compiler: Compiler, flags: list[str], output: Path
-) -> None:
-    with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
-        built = Path(scratch) / output.name
+    source: Path, options: BuildOptions, compiler: Compiler, flags: list[str], kept: KeptBuilds
+) -> Path:
+    with tempfile.TemporaryDirectory(dir=kept.folder) as scratch:
+        built, rules = Path(scratch) / f"{kept.name}.{kept.suffix}", Path(scratch) / "rules"
         # Libraries (-l) must come after the source that needs them.
         late = [flag for flag in flags if flag.startswith("-l")]
         early = [flag for flag in flags if not flag.startswith("-l")]
-        command = [compiler.path, *early, str(source), "-o", str(built), *late]
-        environment = os.environ | dict(record_of(target).compiler_environment)
+        listing = ["-MMD", "-MF", str(rules)]
+        command = [compiler.path, *early, *listing, str(source), "-o", str(built), *late]
+        environment = os.environ | dict(record_of(options.target).compiler_environment)
         # The runtime of a sanitizer is for this process: compilers take twice as long with it.
         environment.pop("LD_PRELOAD", None)
         result = subprocess.run(
@@ -150,17 +158,5 @@ def _compile(
             raise BuildError(
                 f"{source.name} does not compile with {compiler.path}:\n  " + "\n  ".join(lines)
             )
-        built.replace(output)
-
-
-def _cache_key(source: Path, options: BuildOptions, compiler: Compiler, flags: list[str]) -> str:
-    digest = hashlib.sha256(f"{ABI_VERSION} {compiler.path} {compiler.version} {flags}".encode())
-    headers: set[Path] = set()
-    for directory in (include_dir(), source.parent, *options.include_dirs):
-        headers |= set(directory.rglob("*.h"))
-    for file in [source, *sorted(headers)]:
-        try:
-            digest.update(file.read_bytes())
-        except OSError as error:
-            raise BuildError(f"cannot read {file}: {error.strerror}; check the path") from error
-    return digest.hexdigest()
+        text = rules.read_text(errors="surrogateescape")
+        return kept.keep(built, needs_of(text, _search_dirs(source, options)))

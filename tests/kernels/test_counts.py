@@ -62,9 +62,7 @@ def recorded(path: Path) -> RankInfo:
     return info
 
 
-def test_counters_of_dropped_events_go_beyond_32_bits(
-    library: ctypes.CDLL, tmp_path: Path
-) -> None:
+def test_counters_of_dropped_events_go_beyond_32_bits(library: ctypes.CDLL, tmp_path: Path) -> None:
     with session(tmp_path / "run.kprof") as directory:
         recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
         buffer = recorder.launch("marks", ["mark"])

@@ -174,10 +174,13 @@ KPROF_DEVICE uint32_t claimed_chunk(const Cursors& cursors, uint32_t cursor_idx,
   return turn < cursors.chunks_per_cursor ? turn * cursors.num_cursors + offset : kNoChunk;
 }
 
-// A cursor that has nothing left goes on counting. It must never come round to 0, where it would hand out chunks again.
-KPROF_DEVICE void hold_spent(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx, uint32_t turn) {
-  if (turn < kSpentTurn) return;
-  platform::store_global(&arena->cursors[cursor_idx & (cursors.num_cursors - 1)].next_chunk, kSpentTurn);
+// Remembers that the arena is full. A cursor that has nothing left goes on counting, and must never come round to 0,
+// where it would hand out chunks again. Reads it once more: few registers are free where this is inlined.
+KPROF_DEVICE void give_up(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
+  if (platform::load_global(&arena->full_limit) < cursors.chunks_per_cursor)
+    platform::store_global(&arena->full_limit, cursors.chunks_per_cursor);
+  uint32_t* next_chunk = &arena->cursors[block & (cursors.num_cursors - 1)].next_chunk;
+  if (platform::load_global(next_chunk) > kSpentTurn) platform::store_global(next_chunk, kSpentTurn);
 }
 
 // The chunk of this block's turn, else a free one of another cursor. Returns kNoChunk when the arena is full. The loop
@@ -190,15 +193,10 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, u
   // higher.
   while (chunk_idx == kNoChunk && tries < cursors.num_cursors &&
          platform::load_global(&arena->full_limit) < cursors.chunks_per_cursor) {
-    const uint32_t other_turn = take_turn(arena, cursors, block + tries);
-    chunk_idx = claimed_chunk(cursors, block + tries, other_turn);
-    hold_spent(arena, cursors, block + tries, other_turn);
+    chunk_idx = claimed_chunk(cursors, block + tries, take_turn(arena, cursors, block + tries));
     ++tries;
   }
-  if (chunk_idx == kNoChunk) {
-    platform::store_global(&arena->full_limit, cursors.chunks_per_cursor);
-    hold_spent(arena, cursors, block, turn);
-  }
+  if (chunk_idx == kNoChunk) give_up(arena, cursors, block);
   return chunk_idx;
 }
 KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
