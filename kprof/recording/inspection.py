@@ -115,12 +115,13 @@ def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray)
 def _last_blocks(headers: np.ndarray) -> np.ndarray:
     """The highest block that each chunk can name: several may share one, see kprof.abi."""
     are_shared = headers["flags"] & abi.CHUNK_OF_PROGRAMS != 0
-    return headers["block"].astype(np.int64) + are_shared * (abi.RECORDS_PER_CHUNK - 1)
+    last: np.ndarray = headers["block"] + are_shared.astype(np.int64) * (abi.RECORDS_PER_CHUNK - 1)
+    return last
 
 
 def warps_of(headers: np.ndarray) -> np.ndarray:
     """The column `warp` of chunks: -1 for tracks of whole blocks."""
-    warps = headers["warp"].astype(np.int32)
+    warps: np.ndarray = headers["warp"].astype(np.int32)
     warps[warps == abi.BLOCK_TRACK_WARP] = -1
     return warps
 
