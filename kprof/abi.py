@@ -87,11 +87,14 @@ names (address 0: none):
                      span is open as long as the track has no record with the same
                      `start_and_region`. Where the host does not see records before a launch ends
                      (AMD), its end stores 0 there.
-    `shared_lines`   48 bytes each (WAIT_LINE), host memory that outlives the process: waits that
-                     already last long, and what their flag holds (`wanted` 0: not told). Line
-                     (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where
-                     `place` is 0 for the block's track and 1 + warp for a warp's. `region` is 0
-                     where no such wait is open.
+    `shared_lines`   64 bytes each (WAIT_LINE), host memory that outlives the process: waits that
+                     already last long, and what their flag holds (`wanted` 0: not told). `region`
+                     is written last, and is 0 where no such wait is open. A wait takes the first
+                     free line from (block * (warps + 1) + place + 61 * launch) on, modulo
+                     num_shared_lines, where `place` is 0 for the block's track and 1 + warp for a
+                     warp's. `line_claims` has 4 bytes for each line, in device memory: not 0 as
+                     long as a wait has it. The last line is nobody's: its `start_ticks` is not 0
+                     if there was no line for a wait.
 
 The arena must be zeroed before use: region id 0 is an empty slot.
 Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.
@@ -221,7 +224,8 @@ LINES_PER_TRACK: Final = 4
 STATE_CHUNK_BITS: Final = 24
 STATE_TAG_SHIFT: Final = 5
 
-# Without padding: numpy copies none, and a rank's lines are compared as bytes.
+# A line of a cache, with names for the padding, too: numpy copies no other, and a rank's lines are
+# compared as bytes.
 WAIT_LINE: Final = np.dtype(
     [
         ("start_ticks", "<u8"),
@@ -232,7 +236,7 @@ WAIT_LINE: Final = np.dtype(
         ("warp", "<u4"),
         ("held", "<u4"),
         ("wanted", "<u4"),
-        ("reserved", "<u4", (3,)),
+        ("reserved", "<u4", (7,)),
     ]
 )
 
@@ -253,7 +257,8 @@ CONTROL: Final = np.dtype(
         ("num_shared_lines", "<u4"),
         ("lines", "<u8"),
         ("shared_lines", "<u8"),
-        ("pad1", "u1", (SWITCHES_OFFSET - 88,)),
+        ("line_claims", "<u8"),
+        ("pad1", "u1", (SWITCHES_OFFSET - 96,)),
         ("switches", SWITCHES),
         ("pad2", "u1", (CURSORS_OFFSET - SWITCHES_OFFSET - SWITCHES.itemsize,)),
         ("cursors", CURSOR, (NUM_CURSORS,)),
@@ -282,7 +287,7 @@ assert RECORD.itemsize == RECORD_BYTES
 assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
 assert SINK.itemsize == CHUNK_BYTES
 assert SWITCHES.itemsize == 32
-assert WAIT_LINE.itemsize == 48
+assert WAIT_LINE.itemsize == 64
 assert NUM_CURSORS <= CHUNK_CURSORS_MASK
 assert CONTROL.itemsize == CONTROL_BYTES
 assert LEFT_OUT // NUM_CURSORS < SPENT_TURN
@@ -357,12 +362,14 @@ def state_tags(start_and_region: np.ndarray) -> np.ndarray:
 
 
 class Lines(NamedTuple):
-    """Addresses of the two tables of lines, and for how many tracks each has room (0: none)."""
+    """Addresses of the two tables of lines, how many lines and tracks they are for (0: none), and
+    the address of the claims on the first."""
 
     shared: int = 0
     num_shared: int = 0
     announced: int = 0
     num_announced: int = 0
+    claims: int = 0
 
 
 NO_LINES: Final = Lines()
@@ -389,6 +396,7 @@ def initial_control(
     control["num_reserved"] = geometry.num_reserved
     control["shared_lines"], control["num_shared_lines"] = lines.shared, lines.num_shared
     control["lines"], control["num_lines"] = lines.announced, lines.num_announced
+    control["line_claims"] = lines.claims
     if switches is not None:
         control["switches"] = switches
     sinks = head[SINKS_OFFSET:].view(SINK)
@@ -441,7 +449,7 @@ def cpp_header() -> str:
             _cpp_struct("Cursor", CURSOR, 64),
             _cpp_struct("Switches", SWITCHES, 16),
             _cpp_struct("StateLine", STATE_LINE, 16),
-            _cpp_struct("WaitLine", WAIT_LINE, 16),
+            _cpp_struct("WaitLine", WAIT_LINE, 64),
             _cpp_struct("ControlBlock", CONTROL, 64),
             _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8),
         ]

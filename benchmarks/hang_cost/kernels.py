@@ -18,7 +18,7 @@ from kprof import abi
 from kprof.capture.shared_memory import make_memory, memory_of, remove_memory
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import target_of_device
-from kprof.hangs.lines import RankWaits
+from kprof.hangs.lines import NUM_LINES, RankWaits
 from kprof.recording.arena import Arena
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.waits import Waits
@@ -128,7 +128,7 @@ class Bench:
         return self.arenas[scheme.has_lines].launch_buffer(0, blocks, WARPS).packed()
 
 
-_LINES_BYTES = 8192 * abi.WAIT_LINE.itemsize
+_LINES_BYTES = NUM_LINES * abi.WAIT_LINE.itemsize
 
 
 def _pointer(tensor: torch.Tensor) -> ctypes.c_void_p:

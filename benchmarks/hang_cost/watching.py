@@ -15,7 +15,7 @@ from kprof.capture.claims import Claim
 from kprof.capture.directory import announce_rank
 from kprof.capture.manifest import Launch
 from kprof.capture.shared_memory import make_memory, remove_memory
-from kprof.hangs.lines import WAIT_LINE, WaitsWriter
+from kprof.hangs.lines import NUM_LINES, WAIT_LINE, WaitsWriter
 from kprof.hangs.watch import Directory, Watch
 from kprof.regions import RegionTable
 
@@ -48,7 +48,7 @@ class Run:
         self._num_launches += 1
 
     def _lines(self) -> np.ndarray:
-        lines = np.zeros(8192, WAIT_LINE)
+        lines = np.zeros(NUM_LINES, WAIT_LINE)
         lines["launch"][:NUM_TRACKS] = self._num_launches
         lines["block"][:NUM_TRACKS] = np.arange(NUM_TRACKS) // 8
         lines["warp"][:NUM_TRACKS] = np.arange(NUM_TRACKS) % 8

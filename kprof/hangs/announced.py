@@ -30,7 +30,7 @@ SPAN: Final = np.dtype(
         ("reserved", "<u4"),
     ]
 )
-NUM_TRACKS: Final = 8192
+NUM_TRACKS: Final = 16384
 LINES_BYTES: Final = NUM_TRACKS * abi.LINES_PER_TRACK * abi.STATE_LINE.itemsize
 _CHUNK_MASK: Final = np.uint32((1 << abi.STATE_CHUNK_BITS) - 1)
 _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")

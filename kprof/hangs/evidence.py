@@ -98,6 +98,7 @@ def read_run(
                 num_finished=its.num_finished,
                 launches=launches.calls,
                 waits=open_waits,
+                misses_waits=its.is_full,
                 gave_up=has_closed and bool(open_waits),
             )
             if with_records:

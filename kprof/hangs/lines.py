@@ -35,7 +35,8 @@ from kprof.errors import CaptureError
 from kprof.private import new_file, open_plain, read_plain
 from kprof.regions import RegionTable
 
-NUM_LINES: Final = 8192
+# More than warps that any GPU holds at once (8,448 on an H200, 9,728 on an MI300X), and one more.
+NUM_LINES: Final = 16384
 NUM_LAUNCHES: Final = 1024
 _MAGIC: Final = int.from_bytes(b"KPROFWTS", "little")
 _LAUNCHES_OFFSET: Final = 4096
@@ -55,6 +56,8 @@ HEADER: Final = np.dtype(
         ("save_signal", "<u8"),
     ]
 )
+# What does not change as long as a wait is open.
+_SAYS_WHO: Final = ("start_ticks", "region", "payload", "launch", "block", "warp", "wanted")
 _NUM_LAUNCHES_WORD: Final = 1
 _NUM_FINISHED_WORD: Final = 2
 _SAVE_SIGNAL_WORD: Final = 5
@@ -198,34 +201,46 @@ class WaitsWriter:
 class RankWaits:
     """What a rank's file says now. Reading never waits and never fails half way."""
 
-    def __init__(self, header: np.void, launches: np.ndarray, lines: np.ndarray) -> None:
+    def __init__(
+        self, header: np.void, launches: np.ndarray, lines: np.ndarray, is_full: bool
+    ) -> None:
         self.rank, self.world_size = int(header["rank"]), int(header["world_size"])
         self.pid, self.save_signal = int(header["pid"]), int(header["save_signal"])
         self.num_launches = int(header["num_launches"])
         self.num_finished = int(header["num_finished"])
+        # There was no line for a wait: some are not in `lines`.
+        self.is_full = is_full
         self.launches, self.lines = launches, lines
 
     @staticmethod
     def read(path: Path) -> RankWaits | None:
         """None for a file that is not whole, or not one."""
         try:
-            content = read_plain(path, SIZE_BYTES + 1)
+            before, content = (read_plain(path, SIZE_BYTES + 1) for _ in range(2))
         except OSError:
             return None
-        if len(content) != SIZE_BYTES:
+        if len(content) != SIZE_BYTES or len(before) != SIZE_BYTES:
             return None
         header = np.frombuffer(content, HEADER, 1)[0]
         if int(header["magic"]) != _MAGIC:
             return None
         launches = np.frombuffer(content, LAUNCH, NUM_LAUNCHES, _LAUNCHES_OFFSET)
-        lines = np.frombuffer(content, WAIT_LINE, NUM_LINES, LINES_OFFSET)
-        return RankWaits(
-            header, launches[launches["number_plus_1"] > 0], lines[lines["region"] > 0]
-        )
+        launches = launches[launches["number_plus_1"] > 0]
+        looks = [
+            np.frombuffer(each, WAIT_LINE, NUM_LINES, LINES_OFFSET) for each in (before, content)
+        ]
+        return RankWaits(header, launches, _open_lines(*looks), bool(looks[1]["start_ticks"][-1]))
 
     def signature(self) -> bytes:
         """Changes whenever the rank has got on."""
         return b"%d %d" % (self.num_launches, self.num_finished) + self.lines.tobytes()
+
+
+def _open_lines(before: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """The lines of open waits that two looks agree on: another may be half written."""
+    before, now = (lines[np.flatnonzero(now["region"][:-1])] for lines in (before, now))
+    is_same = [before[name] == now[name] for name in _SAYS_WHO]
+    return now[np.logical_and.reduce(is_same)]
 
 
 def read_waits(directory: Path) -> dict[int, RankWaits]:

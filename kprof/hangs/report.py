@@ -51,6 +51,7 @@ class RankReport(msgspec.Struct, frozen=True):
     function`, innermost first, `error` why its process ended, where that is known.
     One that `is_silent` gave its stack, but did not save its records when it was asked to.
     `last_event` is the span that ended last, of a rank whose kernels do not say that they wait.
+    `misses_waits`: it has, or had, more waits than kprof has room for.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class RankReport(msgspec.Struct, frozen=True):
     error: str = ""
     is_silent: bool = False
     last_event: str = ""
+    misses_waits: bool = False
 
 
 class Hang(msgspec.Struct, frozen=True):
@@ -283,6 +285,7 @@ def lines_of(hang: Hang) -> list[str]:
         place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
         place += ", which seems to hold the interpreter lock" if rank.is_silent else ""
         place += f"; its last event is {rank.last_event}" if rank.last_event else ""
+        place += "; more waits than kprof has room for: some are not listed" * rank.misses_waits
         lines.append(
             f"  rank {rank.rank}: {rank.condition.value}{why}, {count_launches(rank.num_launches)}"
             f"{', moves' if rank.is_moving else ''}{place}"

@@ -95,6 +95,7 @@ class RankState:
     `is_silent`: it gave its stack, but its Python did not run to save what it recorded.
     `gave_up`: it has closed its recorder after kernels that gave up waiting; `waits` are theirs.
     `spans` are open when it is asked, those of a track in the order in which they began.
+    `misses_waits`: more waits than kprof has room for; some are not in `waits`.
     """
 
     rank: int
@@ -113,6 +114,7 @@ class RankState:
     is_silent: bool = False
     gave_up: bool = False
     spans: tuple[OpenSpan, ...] = ()
+    misses_waits: bool = False
 
     @property
     def last_event(self) -> str:

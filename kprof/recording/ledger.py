@@ -82,7 +82,7 @@ class Facts(msgspec.Struct, frozen=True, tag="facts"):
     num_arenas: int
     is_ring: bool
     switches: bytes
-    lines: tuple[int, int, int, int]
+    lines: tuple[int, int, int, int, int]
 
 
 class Table(msgspec.Struct, frozen=True, tag="table"):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kprof.recording.region_ids import RegionIds
 
 _LINES_BYTES: Final = NUM_LINES * WAIT_LINE.itemsize
+_CLAIMS_BYTES: Final = NUM_LINES * 4
 assert _LINES_BYTES % RECORD_BYTES == 0
 # Why the lines of a rank are not in shared memory of all.
 _ON_DISK: Final = (
@@ -71,7 +72,7 @@ class Waits:
         self._directory, self._rank, self._note = directory, rank, note
         self._writer: WaitsWriter | None = None
         self._copied: Memory | None = None
-        # State lines of announced spans.
+        # State lines of announced spans, and behind them the claims on lines of waits.
         self._announced: Memory | None = None
         self._is_host = device == "cpu"
         if not memory_of(directory):
@@ -84,10 +85,15 @@ class Waits:
                 f"has room ({error.strerror or error}); make /dev/shm larger"
             )
             return
-        self._announced = allocate(LINES_BYTES, device)
+        self._announced = allocate(LINES_BYTES + _CLAIMS_BYTES, device)
         self._announced.prepare_to_peek()
+        address = self._announced.address
         self.lines = Lines(
-            self._address(self._writer, device), NUM_LINES, self._announced.address, NUM_TRACKS
+            self._address(self._writer, device),
+            NUM_LINES,
+            address,
+            NUM_TRACKS,
+            address + LINES_BYTES,
         )
         if self._copied is not None:
             self._say(f"rank {rank}: {_COPIED}")

@@ -56,5 +56,7 @@ def test_nvidia_writes_a_line_for_the_whole_system() -> None:
     }
     (line,) = (found for name, found in stores.items() if "open_wait_line" in name)
     assert [int(each[1] or "0", 16) for each in line] == LINE
+    (end,) = (found for name, found in stores.items() if "close_wait_line" in name)
+    assert [(each[1], each[2]) for each in end] == [(None, "RZ")]
     (kernel,) = (found for name, found in stores.items() if name.startswith("_Z8exchange"))
-    assert [(each[1], each[2]) for each in kernel] == [(None, "RZ")] * NUM_WAITS
+    assert kernel == []

@@ -18,6 +18,7 @@ from kprof.capture.manifest import Launch
 from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_garbage
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
+from kprof.hangs import lines
 from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import (
     NUM_LINES,
@@ -83,6 +84,27 @@ def check_that_waits_are_seen(run: Path, writer: WaitsWriter) -> None:
         6,
         7,
     )
+
+
+def test_a_line_that_a_kernel_is_writing_is_left_out(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = WaitsWriter(run, 0, 2)
+    check_that_waits_are_seen(run, writer)
+    real, num_looks = lines.read_plain, 0
+
+    def changing(path: Path, most: int) -> bytes:
+        """The block that the line names is another one in every look."""
+        nonlocal num_looks
+        found = one_wait()
+        found["block"][5] = num_looks = num_looks + 1
+        writer.write_lines(found)
+        return real(path, most)
+
+    monkeypatch.setattr(lines, "read_plain", changing)
+    waits = read_waits(run)[0]
+    assert num_looks == 2
+    assert len(waits.lines) == 0
 
 
 def test_memory_that_is_too_small_leaves_waits_on_the_disk(

@@ -105,7 +105,7 @@ struct alignas(16) StateLine {
 };
 static_assert(sizeof(StateLine) == 16, "StateLine size");
 
-struct alignas(16) WaitLine {
+struct alignas(64) WaitLine {
   uint64_t start_ticks;
   uint32_t region;
   uint32_t payload;
@@ -114,9 +114,9 @@ struct alignas(16) WaitLine {
   uint32_t warp;
   uint32_t held;
   uint32_t wanted;
-  uint32_t reserved[3];
+  uint32_t reserved[7];
 };
-static_assert(sizeof(WaitLine) == 48, "WaitLine size");
+static_assert(sizeof(WaitLine) == 64, "WaitLine size");
 
 struct alignas(64) ControlBlock {
   uint64_t magic;
@@ -132,7 +132,8 @@ struct alignas(64) ControlBlock {
   uint32_t num_shared_lines;
   uint64_t lines;
   uint64_t shared_lines;
-  uint8_t pad1[40];
+  uint64_t line_claims;
+  uint8_t pad1[32];
   Switches switches;
   uint8_t pad2[1888];
   Cursor cursors[32];

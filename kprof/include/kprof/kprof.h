@@ -498,7 +498,7 @@ KPROF_DEVICE void still_waiting(const Track& track, WaitSpan& wait, Id region, u
 template <typename Id>
 KPROF_DEVICE Span profile_lap(Track& track, const WaitSpan& wait, Id region, uint32_t payload = 0) {
   const Span next = profile_lap(track, wait.span, region, payload);
-  if (__builtin_expect(wait.line != nullptr, 0)) platform::store_system(wait.line, uint64_t{0});
+  if (__builtin_expect(wait.line != nullptr, 0)) close_wait_line(arena_of(chunk_of(track.cursor)), wait.line);
   return next;
 }
 template <typename Id>

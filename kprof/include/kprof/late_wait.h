@@ -29,7 +29,7 @@ class LateWait {
   KPROF_DEVICE LateWait(const Buffer& buffer, TrackScope scope)
       : arena_(reinterpret_cast<const ControlBlock*>(buffer.arena)), launch_(buffer.launch), scope_(scope) {}
   KPROF_DEVICE ~LateWait() {
-    if (__builtin_expect(line_ != nullptr, 0)) platform::store_system(line_, uint64_t{0});
+    if (__builtin_expect(line_ != nullptr, 0)) close_wait_line(arena_, line_);
   }
   LateWait(const LateWait&) = delete;
   LateWait& operator=(const LateWait&) = delete;
@@ -47,7 +47,10 @@ class LateWait {
     told_ = wait.flag.held;
   }
   // The wait is given up.
-  KPROF_DEVICE void keep() { line_ = nullptr; }
+  KPROF_DEVICE void keep() {
+    if (line_ != nullptr) release_wait_line(arena_, line_);
+    line_ = nullptr;
+  }
 
  private:
   KPROF_DEVICE bool is_writer() const {

@@ -93,6 +93,7 @@ inline void load_system_pair(const uint64_t* address, uint64_t (&words)[2]) {
 }
 inline void fence_release_system() { simt::fence_release(); }
 inline void fence_acquire_system() { simt::fence_acquire(); }
+inline void order_system_stores() { fence_release_system(); }
 inline void pause() { simt::yield(); }
 
 inline void sync_block() { simt::sync_block(); }

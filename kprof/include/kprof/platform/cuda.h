@@ -90,6 +90,7 @@ KPROF_DEVICE void load_system_pair(const uint64_t* address, uint64_t (&words)[2]
 }
 KPROF_DEVICE void fence_release_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+KPROF_DEVICE void order_system_stores() { fence_release_system(); }
 KPROF_DEVICE void pause() {}
 
 // Orders what thread 0 stores next after everything that the block has stored so far. Fences are cumulative: thread 0's

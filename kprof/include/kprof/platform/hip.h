@@ -99,6 +99,9 @@ KPROF_DEVICE void load_system_pair(const uint64_t* address, uint64_t (&words)[2]
 // The empty name is the system scope.
 KPROF_DEVICE void fence_release_system() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
 KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
+// What this thread stored at system scope has arrived there before it stores more. No release: that would write back
+// all of the L2 cache, and these stores are not in it.
+KPROF_DEVICE void order_system_stores() { drain_memory(); }
 KPROF_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 
 // Orders what thread 0 stores next after everything that the block has stored so far. The barrier does not wait for

@@ -1,0 +1,97 @@
+"""Lines of waits, where more tracks want one place: every wait keeps its line, and one that finds none is missed aloud."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.targets import Target
+from kprof.hangs import lines
+from kprof.hangs.diagnosis import diagnose
+from kprof.hangs.evidence import read_run
+from kprof.hangs.report import lines_of, make_report
+from kprof.hangs.state import RankState
+from kprof.recording import waits
+from kprof.recording.recorder import Recorder
+from sharing import sharing_memory
+
+FOLDER = Path(__file__).parents[1] / "support" / "wait_lines"
+# Of which the last is nobody's.
+NUM_LINES = 4
+
+pytestmark = pytest.mark.amd
+
+
+class Waiters:
+    """A launch whose blocks wait until they are let go, in NUM_LINES lines."""
+
+    def __init__(self, folder: Path, num_blocks: int) -> None:
+        self.folder = folder
+        self.words = np.zeros(num_blocks, np.uint32)
+        self.recorder = Recorder(
+            folder, rank=0, world_size=1, regions=FOLDER / "regions.h", arena_bytes=1 << 19
+        )
+        buffer = self.recorder.launch("waiters", num_blocks=num_blocks, threads_per_block=1)
+        run = load_library(FOLDER / "kernel.hip", BuildOptions(Target.CPU)).run
+        call = ctypes.c_void_p(self.words.ctypes.data), num_blocks, buffer.packed()
+        self._thread = threading.Thread(target=run, args=call)
+        self._thread.start()
+
+    def until(self, is_right: Callable[[RankState], bool]) -> RankState:
+        """The rank, once that is right."""
+        while not is_right(rank := read_run(self.folder).ranks[0]):
+            time.sleep(0.001)
+        return rank
+
+    def end(self) -> None:
+        self.words[:] = 1
+        self._thread.join()
+        self.recorder.abandon()
+
+
+@pytest.fixture
+def waiters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Waiters]]:
+    for module in (lines, waits):
+        monkeypatch.setattr(module, "NUM_LINES", NUM_LINES)
+    made: list[Waiters] = []
+
+    def make(num_blocks: int) -> Waiters:
+        made.append(Waiters(tmp_path, num_blocks))
+        return made[-1]
+
+    with sharing_memory(tmp_path):
+        yield make
+        made[0].end()
+
+
+def slots_of(rank: RankState) -> list[int | None]:
+    return [wait.slot for wait in rank.waits]
+
+
+def test_a_wait_that_ends_leaves_the_line_of_another_one(
+    waiters: Callable[[int], Waiters],
+) -> None:
+    """Blocks 0 and 2 want the same place."""
+    here = waiters(3)
+    here.until(lambda rank: slots_of(rank) == [0, 1, 2])
+    here.words[2] = 1
+    here.until(lambda rank: slots_of(rank) != [0, 1, 2])
+    here.words[1] = 1
+    rank = here.until(lambda rank: 1 not in slots_of(rank))
+    assert slots_of(rank) == [0]
+    assert not rank.misses_waits
+
+
+def test_a_wait_without_a_line_is_missed_aloud(waiters: Callable[[int], Waiters]) -> None:
+    here = waiters(5)
+    here.until(lambda rank: rank.misses_waits and len(rank.waits) == NUM_LINES - 1)
+    run = read_run(here.folder)
+    text = "; more waits than kprof has room for: some are not listed"
+    assert lines_of(make_report(run, diagnose(run), 60.0))[-1].endswith(text)

@@ -1,0 +1,1 @@
+REGION(R_WAIT, "wait", wait, slot:16)
