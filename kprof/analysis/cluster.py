@@ -51,7 +51,7 @@ def _check_files(client: Any, trace: Trace) -> None:
     ]
     are_same = _results(client, jobs)
     checksums.trust(path for path, same in zip(unread, are_same, strict=True) if same)
-    trace.check_events()
+    trace.require_events()
 
 
 def _is_same_there(path: Path, expected: FileChecksum) -> bool:

@@ -32,6 +32,8 @@ def stats(summary: Summary) -> Table:
     """
     summary = ended_calls(summary)
     is_exact = summary.trace.num_events() <= _MOST_EXACT
+    if not is_exact:
+        summary.require_buckets()
     percentiles = _EXACT_SQL if is_exact else _ESTIMATES_SQL
     return summary.frame(
         f"""
@@ -80,7 +82,9 @@ def _block_times_ns(summary: Summary) -> dict[int, int]:
 def histogram(summary: Summary) -> Table:
     """Number of events by rank, region and duration: rank, region, category, from_ns (of the
     bucket), events. Calls that hung are left out."""
-    return ended_calls(summary).frame(
+    summary = ended_calls(summary)
+    summary.require_buckets()
+    return summary.frame(
         f"""
         SELECT rank, coalesce(name, 'unknown region') AS region,
             coalesce(category, 'other') AS category,

@@ -9,7 +9,8 @@ aggregate of size ranks x launches x blocks x (warps or regions); nothing here h
     tracks   rank, launch, block, warp
              -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
     buckets  rank, region_id, bucket
-             -> events        (log2 histogram of durations, SUB_BUCKETS per octave)
+             -> events        (log2 histogram of durations, SUB_BUCKETS per octave; ask for it with
+                              `Summary.require_buckets`)
     spans_of_launches   kernel, ordinal, rank, launch -> first_ns, last_ns, tracks, work_ns, wait_ns
     named_cells         the cells of known regions, with their region (its name) and category
 
@@ -77,7 +78,7 @@ class Summary(Workspace):
         super().__init__(trace)
         self.trace = trace
         self.results: dict[Any, Any] = {}
-        # Stored buckets are of all blocks: those of some are made when a query asks for them.
+        # Stored buckets are of all blocks: those of some take a scan of the events.
         self._lacks_buckets = trace.selection.blocks is not None and bool(trace.summarised_ranks)
 
     @staticmethod
@@ -117,9 +118,9 @@ class Summary(Workspace):
                 "select a few launches to see them"
             )
 
-    def _prepare(self, query: str) -> None:
-        super()._prepare(query)
-        if self._lacks_buckets and "buckets" in query:
+    def require_buckets(self) -> None:
+        """Make the table `buckets`, which a selection of blocks lacks at first."""
+        if self._lacks_buckets:
             self._lacks_buckets = False
             _make_buckets(self)
 

@@ -182,6 +182,7 @@ def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
     """
     if not trace.regions.flows:
         return None
+    trace.require_flows()
     return _first_row(
         trace,
         f"""WITH arrows AS (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from kprof.errors import CorruptCaptureError, SelectionError
 
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from kprof.trace.trace import Trace
 
 
+_T = TypeVar("_T")
+
+
 class Queries(ABC):
     """SQL over a connection."""
 
     _con: duckdb.DuckDBPyConnection
 
     @abstractmethod
-    def _prepare(self, query: str) -> None:
-        """Make what the query needs and is made on first use only."""
+    def _load_next(self) -> bool:
+        """Load the next tables that are loaded on first use; False where all are."""
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> pa.Table:
         """Run a query over the views.
@@ -38,8 +41,7 @@ class Queries(ABC):
     def frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
         with reading():
-            self._prepare(query)
-            return self._con.execute(query, parameters).df()
+            return self._run(lambda: self._con.execute(query, parameters)).df()
 
     def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
         """Like `sql`, streamed: for exports of more events than memory holds."""
@@ -47,11 +49,21 @@ class Queries(ABC):
             return self._relation(query, ()).to_arrow_reader(rows_per_batch)
 
     def _relation(self, query: str, parameters: Sequence[object]) -> duckdb.DuckDBPyRelation:
-        self._prepare(query)
-        relation = self._con.sql(query, params=list(parameters) or None)
+        relation = self._run(lambda: self._con.sql(query, params=list(parameters) or None))
         if relation is None:
             raise SelectionError("the query gives no rows; write a SELECT over the views")
         return relation
+
+    def _run(self, run: Callable[[], _T]) -> _T:
+        """Run a query, and again if DuckDB misses a table that is loaded on first use."""
+        import duckdb
+
+        while True:
+            try:
+                return run()
+            except duckdb.CatalogException:
+                if not self._load_next():
+                    raise
 
 
 class Workspace(Queries):
@@ -70,8 +82,8 @@ class Workspace(Queries):
         query = "SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND temporary"
         return len(self.frame(query, [name])) > 0
 
-    def _prepare(self, query: str) -> None:
-        self._trace.prepare(query, self._con)
+    def _load_next(self) -> bool:
+        return self._trace._load_next()
 
 
 def insert(con: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> None:

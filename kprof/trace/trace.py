@@ -15,13 +15,17 @@ analyses and exports run over the views, so none needs all events in memory:
     launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
     ranks     rank, host, target, device, arch
 
+Two things are slow, so they wait until they are needed: the files are compared with their checksums
+before the first event is read (`require_events`), and sends are joined with waits before the first
+flow is (`require_flows`). SQL that names `events` or `flows` needs neither call: DuckDB misses the
+table behind the view, and it is loaded.
+
 Times are nanoseconds of the reference rank's clock where the capture is aligned, else of each
 rank's own clock. `warp` is -1 for a track of the whole block.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from dataclasses import replace
 from functools import cached_property
@@ -35,14 +39,16 @@ from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, SelectionError
 from kprof.regions import Region, RegionTable, merge_tables
-from kprof.trace.queries import Queries, insert, reading
+from kprof.trace.queries import Queries, reading
 from kprof.trace.selection import fields_of_words
 from kprof.trace.views import (
     Selection,
     Source,
     can_use_summaries,
+    close_events,
     create_views,
     cut_sql,
+    fill_flows,
     open_events,
 )
 
@@ -54,13 +60,6 @@ if TYPE_CHECKING:
 
     from kprof.trace.flows.launches import Side
 
-# `_prepare` checks files for these; `query` checks for all that a user writes.
-_NAMES_EVENTS: Final = re.compile(
-    r"(?:\bfrom|\bjoin)[\s(]*\"?(?:(?:raw_|all_|selected_raw_)?events|flows)\b", re.IGNORECASE
-)
-# DuckDB finds no names in the subqueries of a SELECT list.
-_READS_FLOWS: Final = re.compile(r"(?:\bfrom|\bjoin)[\s(]*\"?flows\b", re.IGNORECASE)
-_NAMES_FLOWS: Final = re.compile(r"(?:\bfrom|\bjoin|,)[\s(]*\"?flows\b", re.IGNORECASE)
 # Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16
 
@@ -79,18 +78,20 @@ class Trace(Queries):
         self.selection = selection
         # The whole trace: which launch answers which depends on all launches.
         self._whole = whole or self
-        self._has_flows = False
         # Its files have to be checked (`source.checksums`) before one is read.
         self.source = source
         self._merged = merge_tables([info.regions for info in manifest.ranks])
         self._con = locked_database([*source.files, *(path for _, path in source.summaries)])
-        self._opening = threading.Lock()
+        self._loading = threading.RLock()
         if selection.time_ns is not None:
             # Its views need the start of the first event.
             source.checksums.check(source.files)
         self._has_events = not source.checksums.unread(source.files)
+        self._has_flows = False
         with reading():
             create_views(self._con, manifest, self._merged, source, selection)
+            if not self._has_events:
+                close_events(self._con)
 
     @classmethod
     def open(cls, path: str | Path | Capture) -> Self:
@@ -213,7 +214,7 @@ class Trace(Queries):
                 "the query is not one SELECT statement over the views, which is all that kprof "
                 "runs; write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
-        self.check_events()
+        self.require_events()
         return self.sql(text)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -247,54 +248,39 @@ class Trace(Queries):
         """Another connection to the same views, for tables that are not the trace's (Workspace)."""
         return self._con.cursor()
 
-    def check_events(self) -> None:
-        """Let queries read events; raises CorruptCaptureError if a file was changed.
-
-        It reads all files once, so it waits for the first query that needs events.
-        """
-        with self._opening:
+    def require_events(self) -> None:
+        """Let queries read events. Raises CorruptCaptureError if a file was changed: the first call
+        reads all files."""
+        with self._loading:
             if not self._has_events:
                 self.source.checksums.check(self.source.files)
                 open_events(self._con, self.source)
                 self._has_events = True
 
-    def _prepare(self, query: str) -> None:
-        self.prepare(query, self._con)
-
-    def prepare(self, query: str, asked: duckdb.DuckDBPyConnection) -> None:
-        """Make what a query of this connection needs and is made on first use only."""
-        if _NAMES_EVENTS.search(query):
-            self.check_events()
-        if not self._has_flows and _reads_flows(query, asked):
-            self._fill_flows()
-
-    def _fill_flows(self) -> None:
+    def require_flows(self) -> None:
+        """Let queries read flows. The first call joins all sends with their waits; raises like
+        `require_events`."""
         from kprof.trace.flows.table import flow_pairs
 
-        self._has_flows = True
-        with reading():
-            for pairs in flow_pairs(self):
-                insert(self._con, "INSERT INTO flow_pairs BY NAME", pairs)
+        self.require_events()
+        with self._loading, reading():
+            if not self._has_flows:
+                fill_flows(self._con, flow_pairs(self))
+                self._has_flows = True
+
+    def _load_next(self) -> bool:
+        if not self._has_events:
+            self.require_events()
+        elif not self._has_flows:
+            self.require_flows()
+        else:
+            return False
+        return True
 
     def _row(self, query: str) -> tuple[Any, ...]:
         """The only row; fetching all ends the query, which a fetch of one would leave open."""
         with reading():
-            self._prepare(query)
-            return self._con.execute(query).fetchall()[0]
-
-
-def _reads_flows(query: str, asked: duckdb.DuckDBPyConnection) -> bool:
-    import duckdb
-
-    if "flows" not in query.lower():
-        return False
-    if _READS_FLOWS.search(query):
-        return True
-    try:
-        return "flow_pairs" in asked.get_table_names(query)
-    except duckdb.Error:
-        # DuckDB finds no names where tables of a connection are joined, or parameters stand.
-        return _NAMES_FLOWS.search(query) is not None
+            return self._run(lambda: self._con.execute(query)).fetchall()[0]
 
 
 def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:

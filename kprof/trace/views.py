@@ -7,7 +7,7 @@ little more than reading the columns that a query names. trace.py describes the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -102,15 +102,13 @@ def create_views(
     # The row of a table without any has told its types.
     con.execute("DELETE FROM regions WHERE id < 0")
     con.execute("DELETE FROM launches WHERE rank < 0")
-    raw_events = _raw_events_sql(con, source)
-    if source.checksums.unread(source.files):
-        # Whoever reads events without Trace.check_events has forgotten it.
-        raw_events += " WHERE error('the files of this capture are not checked yet')"
-    con.execute(f"CREATE VIEW raw_events AS {raw_events}")
+    open_events(con, source)
     con.execute(f"CREATE VIEW all_events AS {_events_sql(merged.table)}")
     con.execute(f"CREATE VIEW events AS SELECT * FROM all_events {_where(con, selection)}")
-    con.execute(_FLOW_PAIRS_SQL)
+    # The view outlives the table, which `fill_flows` makes again.
+    con.execute(f"CREATE TABLE flow_pairs {_FLOW_PAIRS_SQL}")
     con.execute(f"CREATE VIEW flows AS {_FLOWS_SQL}")
+    con.execute("DROP TABLE flow_pairs")
     con.execute(
         "CREATE VIEW selected_raw_events AS SELECT e.* FROM raw_events e "
         + _raw_where(con, selection)
@@ -187,7 +185,20 @@ def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
 
 def open_events(con: duckdb.DuckDBPyConnection, source: Source) -> None:
     """Let queries read the events: their files are as they were written."""
-    con.execute(f"CREATE OR REPLACE VIEW raw_events AS {_raw_events_sql(con, source)}")
+    con.execute(f"CREATE VIEW raw_events AS {_raw_events_sql(con, source)}")
+
+
+def close_events(con: duckdb.DuckDBPyConnection) -> None:
+    """Let no query read the events until `open_events` is called."""
+    con.execute("DROP VIEW raw_events")
+
+
+def fill_flows(con: duckdb.DuckDBPyConnection, pairs: Iterable[pa.Table]) -> None:
+    """Let queries read the flows: `kprof.trace.flows` says which send released which wait."""
+    con.execute(f"CREATE OR REPLACE TABLE new_flow_pairs {_FLOW_PAIRS_SQL}")
+    for table in pairs:
+        insert(con, "INSERT INTO new_flow_pairs BY NAME", table)
+    con.execute("ALTER TABLE new_flow_pairs RENAME TO flow_pairs")
 
 
 def _with_row_numbers(table: pa.Table) -> pa.Table:
@@ -245,9 +256,7 @@ def aligned_sql(local: str, segment: str = "c") -> str:
     return f"(({local}) + CAST(round({segment}.offset_ns + {drift}) AS BIGINT))"
 
 
-# kprof.trace.flows decides which send released which wait, and fills this table on first use.
-_FLOW_PAIRS_SQL: Final = """
-    CREATE TABLE flow_pairs (
+_FLOW_PAIRS_SQL: Final = """(
         send_event_id BIGINT, wait_event_id BIGINT, rule SMALLINT, launch INTEGER, src INTEGER,
         dst INTEGER, slot BIGINT, send_block INTEGER, send_warp SMALLINT,
         send_start_ns BIGINT, send_end_ns BIGINT,

@@ -174,6 +174,7 @@ def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
     send = np.full(len(event_id), -1, dtype=np.int64)
     if not trace.regions.flows or not trace.is_on_one_clock:
         return send
+    trace.require_flows()
     flows = trace.frame(
         f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({sql_list(ordinals)}) "
         "ORDER BY ALL"
