@@ -11,8 +11,9 @@ Methods return a pandas DataFrame or a plotly Figure. `kprof.analysis` has all a
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from kprof.capture.printable import printable
@@ -22,9 +23,14 @@ from kprof.trace.views import launches_sql
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from plotly.graph_objects import Figure
 
     from kprof.analysis import Summary
+    from kprof.capture.directory import Capture
+    from kprof.capture.manifest import Alignment, Manifest, RankInfo
+    from kprof.regions import RegionTable
+    from kprof.trace.views import Selection
 
 StatsKey = Literal["region", "rank", "block"]
 WaitsKey = Literal["rank", "block", "region", "peer", "matrix", "sender"]
@@ -47,19 +53,105 @@ _FINDING_COLUMNS: Final = (
 )
 
 
-class Run(Trace):
+class Run:
     """All events of a capture on one clock, and what kprof finds in them. `kprof.open` makes one.
 
     Times are in ns of the reference rank's clock where the ranks' clocks are aligned, and of each
-    rank's own clock otherwise. Events are those that `select` left.
+    rank's own clock otherwise. Events are those that `select` left. `trace` is the Trace behind it,
+    for `kprof.analysis`, `kprof.report` and `kprof.export`.
     """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    @classmethod
+    def open(cls, path: str | Path | Capture) -> Run:
+        """Open a capture directory; raises a CaptureError."""
+        return cls(Trace.open(path))
 
     @cached_property
     def summary(self) -> Summary:
         """The input of all analyses in `kprof.analysis`, made on first use."""
         from kprof.analysis import Summary
 
-        return Summary.of(self)
+        return Summary.of(self.trace)
+
+    def select(self, **words: Any) -> Run:
+        """The part of the run that these words select, those of the command line's options; None
+        takes one back.
+
+        ranks, blocks, launches   1, "0-3,7" or a list of numbers; `rank=1` is `ranks=1`, and so on
+        regions                   "dispatch/*,copy" or a list of names
+        time                      "10us..50us" after the first event; an end may be missing
+        time_ns                   the same as a pair of numbers
+
+            run.select(rank=1, regions="dispatch/*", time="10us..50us")
+
+        Raises SelectionError for any other word, for text that does not parse, and for unknown
+        ranks and regions.
+        """
+        return Run(self.trace.select(**words))
+
+    def query(self, text: str) -> pa.Table:
+        """Run one SELECT over the views events, flows, regions, launches and ranks.
+
+        Raises SelectionError if it does not parse or is another statement.
+        """
+        return self.trace.query(text)
+
+    def frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
+        """Rows of the views events, flows, regions, launches and ranks, by SQL."""
+        return self.trace.frame(query, parameters)
+
+    def sql(self, query: str, parameters: Sequence[object] = ()) -> pa.Table:
+        """Like `frame`, as an Arrow table."""
+        return self.trace.sql(query, parameters)
+
+    def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
+        """Like `sql`, streamed: for more rows than memory holds."""
+        return self.trace.batches(query, rows_per_batch)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All selected events, by rank, block, warp and start."""
+        return self.trace.to_pandas()
+
+    def window_ns(self) -> tuple[int, int]:
+        """First start and last end of all selected events; (0, 0) when there are none."""
+        return self.trace.window_ns()
+
+    def num_events(self) -> int:
+        """How many events are selected."""
+        return self.trace.num_events()
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the capture says of its ranks, launches, clocks and losses."""
+        return self.trace.manifest
+
+    @property
+    def selection(self) -> Selection:
+        """What `select` left."""
+        return self.trace.selection
+
+    @property
+    def ranks(self) -> tuple[RankInfo, ...]:
+        """The ranks that were recorded and are selected."""
+        return self.trace.ranks
+
+    @property
+    def regions(self) -> RegionTable:
+        """The regions of all kernels and ranks, merged by name."""
+        return self.trace.regions
+
+    @property
+    def alignment(self) -> Alignment | None:
+        """How the ranks' clocks were aligned, or None when they were not."""
+        return self.trace.alignment
+
+    @property
+    def is_on_one_clock(self) -> bool:
+        """Whether times of different ranks can be compared, or one rank only is selected."""
+        return self.trace.is_on_one_clock
 
     def findings(self) -> pd.DataFrame:
         """What would make the calls shorter, the largest gain first: one row per finding.
@@ -139,6 +231,7 @@ class Run(Trace):
         dst (ranks), slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
         wait_start_ns, wait_end_ns.
         """
+        self.trace.require_flows()
         return self.frame("SELECT * FROM flows ORDER BY wait_event_id")
 
     def timeline(
@@ -153,10 +246,7 @@ class Run(Trace):
         """
         from kprof.report.timeline import block_timeline
 
-        return block_timeline(self, rank, launch)
-
-    def __dir__(self) -> list[str]:
-        return sorted(_SHOWN)
+        return block_timeline(self.trace, rank, launch)
 
     def __repr__(self) -> str:
         return f"<kprof.Run {self._name()}: {'; '.join(text for _, text in self._facts())}>"
@@ -170,7 +260,7 @@ class Run(Trace):
         return f"<table><caption>{html.escape(self._name())}</caption>{rows}</table>"
 
     def _name(self) -> str:
-        files = self.source.files
+        files = self.trace.source.files
         return printable(files[0].parent.name) if files else "in memory"
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -192,31 +282,6 @@ class Run(Trace):
 
 
 _MAX_NAMES: Final = 3
-_SHOWN: Final = (
-    "alignment",
-    "batches",
-    "calls",
-    "findings",
-    "flows",
-    "frame",
-    "is_on_one_clock",
-    "launches",
-    "manifest",
-    "num_events",
-    "open",
-    "query",
-    "ranks",
-    "regions",
-    "select",
-    "selection",
-    "sql",
-    "stats",
-    "summary",
-    "timeline",
-    "to_pandas",
-    "waits",
-    "window_ns",
-)
 
 
 def _few(preposition: str, names: list[str]) -> str:

@@ -112,7 +112,7 @@ def test_waits_for_a_late_rank_last_until_it_comes(tmp_path: Path) -> None:
             time.sleep(0.05)
 
     record_ranks(Run(SMALL, 4, num_calls=2, before_call=delay), tmp_path / "run.kprof")
-    trace = kprof.open(tmp_path / "run.kprof")
+    trace = kprof.open(tmp_path / "run.kprof").trace
     waits = trace.frame(
         """SELECT w.rank, w.end_ns, s.first_ns
            FROM events w JOIN (

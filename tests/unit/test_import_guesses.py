@@ -11,7 +11,6 @@ import pytest
 
 import kprof
 from kprof import analysis
-from kprof.analysis import Summary
 from kprof.errors import ClockError, ForeignFormatError
 from kprof.importers import import_events
 from kprof.importers.foreign import ImportSummary, ReadOptions
@@ -67,7 +66,7 @@ def test_threads_that_begin_at_the_rank_are_blocks_from_0(tmp_path: Path) -> Non
 
 def test_blocks_that_nobody_recorded_are_not_idle(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events()).path)
-    assert "uneven_blocks" not in {f.kind.value for f in analysis.find(Summary.of(trace)).findings}
+    assert "uneven_blocks" not in {f.kind.value for f in analysis.find(trace.summary).findings}
     assert {launch.num_blocks for info in trace.ranks for launch in info.launches} == {0}
 
 
@@ -78,12 +77,12 @@ def test_a_bound_is_not_believed_where_all_ranks_start_at_0(tmp_path: Path) -> N
         notice.startswith("the bound is not used: all ranks start") for notice in summary.notices
     )
     with pytest.raises(ClockError, match="each rank's own first time was taken off"):
-        analysis.launch_skew(Summary.of(trace))
+        analysis.launch_skew(trace.summary)
 
 
 def test_a_bound_is_used_where_ranks_have_times_of_their_own(tmp_path: Path) -> None:
     summary = imported(tmp_path, worklog_events(starts_at_zero=False), bound_ns=100.0)
-    assert analysis.launch_skew(Summary.of(kprof.open(summary.path)))["skew_ns"].tolist() == [210]
+    assert analysis.launch_skew(kprof.open(summary.path).summary)["skew_ns"].tolist() == [210]
 
 
 def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
         "dispatch-send": Category.SEND,
         "dispatch-recv": Category.RECV,
     }
-    doubts = analysis.find(Summary.of(trace)).doubts
+    doubts = analysis.find(trace.summary).doubts
     (said,) = [doubt for doubt in doubts if doubt.kind.value == "guessed_metadata"]
     guess = "categories are guessed from names (dispatch-send: send; dispatch-recv: recv)"
     assert guess in said.sentence
@@ -101,7 +100,7 @@ def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
 
 def test_names_that_say_nothing_are_not_judged(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events(names=("phase1", "phase2"))).path)
-    doubts = analysis.find(Summary.of(trace)).doubts
+    doubts = analysis.find(trace.summary).doubts
     (said,) = [doubt for doubt in doubts if doubt.kind.value == "guessed_metadata"]
     assert "nothing says what phase1, phase2 is" in said.sentence
 

@@ -339,7 +339,7 @@ def test_what_was_exported_as_chrome_json_can_be_imported(tmp_path: Path) -> Non
     ]
     file.write_text("rank,block,region,start_ns,duration_ns\n" + "\n".join(lines) + "\n")
     first = import_events("table", [file], tmp_path / "first.kprof", bound_ns=1)
-    exported = write(kprof.open(first.path), tmp_path / "run.json").path
+    exported = write(kprof.open(first.path).trace, tmp_path / "run.json").path
     events = [
         e for e in json.loads(exported.read_text())["traceEvents"] if e.get("cat") != "launch"
     ]

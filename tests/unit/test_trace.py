@@ -228,3 +228,29 @@ def test_batches_stream_all_events():
         build.span(rank=0, region="copy", start_ns=i, duration_ns=1)
     reader = build.trace().batches("SELECT start_ns FROM events ORDER BY start_ns")
     assert [value for batch in reader for value in batch["start_ns"].to_pylist()] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("question", "count", "is_joined"),
+    [
+        ("WITH flows AS (SELECT 7 AS n) SELECT n FROM flows", 7, False),
+        ("SELECT count(*) AS n FROM regions WHERE 'join flows' <> ''", 4, False),
+        ('SELECT (SELECT count(*) FROM("flows")) AS n', 1, True),
+        ("SELECT count(*) AS n FROM regions, flows", 4, True),
+    ],
+)
+def test_sends_are_joined_when_a_query_reads_flows_and_not_before(
+    question: str, count: int, is_joined: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is what DuckDB reads, not how the query is written."""
+    build = TraceBuilder(REGIONS, 2)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=10, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=30, peer=0, slot=0)
+    trace = build.trace()
+    joined = []
+    monkeypatch.setattr(Trace, "require_flows", lambda self: joined.append(self) or join(self))
+    assert trace.query(question)["n"].to_pylist() == [count]
+    assert joined == [trace] * is_joined
+
+
+join = Trace.require_flows
