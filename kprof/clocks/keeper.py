@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kprof.capture.manifest import ClockInfo
@@ -19,19 +19,29 @@ if TYPE_CHECKING:
     from kprof.devices.groups import Group
 
 
+class Launches(Protocol):
+    """The launches of a rank: numbers below `end`, the first at `first_launch_s` on the monotonic
+    clock (0.0: none yet)."""
+
+    end: int
+    first_launch_s: float
+
+
 class ClockKeeper:
     """One rank's calibrations; rank 0 writes the alignment."""
 
-    def __init__(self, directory: Path, rank: int, device: str, clock: ClockInfo) -> None:
+    def __init__(
+        self, directory: Path, rank: int, device: str, clock: ClockInfo, launches: Launches
+    ) -> None:
         self.calibrator: Calibrator | None = None
         self._directory = directory
         self._rank = rank
         self._device = device
         self._clock = clock
         self._cadence = Cadence()
-        # 0.0 before the first launch.
-        self._first_launched_s = 0.0
-        self._last_launched_s = 0.0
+        self._launches = launches
+        # Launches below this number came before the last calibration.
+        self._end_before = 0
         self._aligned_s: list[float] = []
         # What calibrations took so far.
         self._calibrated_s = 0.0
@@ -40,12 +50,6 @@ class ClockKeeper:
     def calibrations(self) -> Sequence[Calibration]:
         """What every calibration so far measured."""
         return self.calibrator.calibrations if self.calibrator else []
-
-    def note_launch(self) -> None:
-        """A launch is about to be recorded."""
-        self._last_launched_s = time.monotonic()
-        if not self._first_launched_s:
-            self._first_launched_s = self._last_launched_s
 
     def workload_s(self) -> float:
         """The time in s on a clock that stands still during calibrations: they are no part of the
@@ -74,6 +78,7 @@ class ClockKeeper:
         if self.calibrator is None:
             self.calibrator = Calibrator(group, self._device, self._clock)
         self.calibrator.run()
+        self._end_before = self._launches.end
         self._aligned_s[1:] = [time.monotonic()]
         self._cadence.restart()
         count = len(self.calibrator.calibrations)
@@ -103,10 +108,10 @@ class ClockKeeper:
     def _outside(self) -> Outside:
         from kprof.clocks.path import ALL_INSIDE, Outside
 
-        if not self._first_launched_s:
+        if not self._launches.first_launch_s:
             return ALL_INSIDE
-        before_s = self._aligned_s[0] - self._first_launched_s
-        is_after = self._last_launched_s > self._aligned_s[-1]
+        before_s = self._aligned_s[0] - self._launches.first_launch_s
+        is_after = self._launches.end > self._end_before
         after_s = time.monotonic() - self._aligned_s[-1] if is_after else 0.0
         return Outside(max(0.0, before_s) * 1e9, after_s * 1e9)
 

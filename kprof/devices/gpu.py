@@ -104,7 +104,8 @@ def is_capturing() -> bool:
 def capture_reader(device: str) -> Callable[[], bool]:
     """A function that tells whether the current stream is captured, as fast as the host can."""
     if device == "cpu":
-        return lambda: False
+        # bool() is False, and faster than a function of ours.
+        return bool
     import torch
 
     return torch.cuda.is_current_stream_capturing

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -34,6 +34,9 @@ from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
 from kprof.private import new_file, open_plain, read_plain
 from kprof.regions import RegionTable
+
+if TYPE_CHECKING:
+    from kprof.recording.launch_log import Plan
 
 # More than warps that any GPU holds at once (8,448 on an H200, 9,728 on an MI300X), and one more.
 NUM_LINES: Final = 16384
@@ -171,23 +174,35 @@ class WaitsWriter:
         kernel = self._known.get((row.kernel, table_idx))
         if kernel is None:
             kernel = self._known[row.kernel, table_idx] = len(self._known)
-            self._introduce(Kernel(row.kernel, regions, kernel))
-        place = row.launch % NUM_LAUNCHES * 4
+            self.introduce(kernel, row.kernel, regions)
+        self._write(row.launch, kernel, row.ordinal, row.num_blocks)
+
+    def observe(self, plan: Plan, number: int) -> None:
+        """A launch is about to be made, of a kernel that was introduced."""
+        self._write(number, plan.idx, plan.kernel.num_launches - 1, plan.num_blocks)
+
+    def observe_on_host(self, plan: Plan, number: int) -> None:
+        """The same on the CPU target, where a launch returns when it has finished."""
+        self._write(number, plan.idx, plan.kernel.num_launches - 1, plan.num_blocks)
+        self._words[_NUM_FINISHED_WORD] = number
+
+    def _write(self, number: int, kernel: int, ordinal: int, num_blocks: int) -> None:
+        place = number % NUM_LAUNCHES * 4
         launches = self._launches
         launches[place] = 0
         launches[place + 1] = kernel
-        launches[place + 2] = row.ordinal & 0xFFFF_FFFF
-        launches[place + 3] = row.num_blocks & 0xFFFF_FFFF
-        launches[place] = row.launch + 1
-        self._words[_NUM_LAUNCHES_WORD] = row.launch + 1
+        launches[place + 2] = ordinal & 0xFFFF_FFFF
+        launches[place + 3] = num_blocks
+        self._words[_NUM_LAUNCHES_WORD] = launches[place] = number + 1
 
-    def _introduce(self, kernel: Kernel) -> None:
+    def introduce(self, number: int, name: str, regions: RegionTable) -> None:
+        """Launches of kernel `number` are to come."""
         with (
             contextlib.suppress(OSError),
             os.fdopen(open_plain(self._kernels_path, os.O_WRONLY | os.O_APPEND), "ab") as file,
         ):
             # A line that a full disk has cut short must not spoil the next one.
-            file.write(b"\n" + msgspec.json.encode(kernel))
+            file.write(b"\n" + msgspec.json.encode(Kernel(name, regions, number)))
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""

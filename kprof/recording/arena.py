@@ -66,6 +66,12 @@ class Arena:
         self._memory = memory or allocate(self.geometry.size_bytes, device)
         self.address: int = self._memory.address
         self.limits: tuple[int, int] = self.geometry.chunks_per_cursor, self.geometry.num_cursors
+        # Whether cursors may hand out everything that is not reserved.
+        self._is_limit_highest = False
+        # Whether launches have to find a higher limit in the arena than they would.
+        self._has_raised_limit = False
+        # The fields of a buffer that reserves nothing, once the arena is open to claims.
+        self._claims: tuple[int, ...] = ()
         self._siblings: tuple[Arena, ...] = (self,)
         self._wanted = wanted
         self._switches = _switches(wanted)
@@ -87,16 +93,24 @@ class Arena:
         If `tracks_per_block` is 0 or too few chunks are left, nothing is reserved and its tracks
         claim all their chunks.
         """
-        num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
+        num_tracks = num_blocks * tracks_per_block
         if num_tracks:
-            first_chunk = self._reserve(num_tracks)
-        else:
-            self._open_to_claims()
-        self._store_limit()
+            return self.reserved_buffer(number, tracks_per_block, num_tracks)
+        return self.claiming_buffer(number)
+
+    def claiming_buffer(self, number: int) -> LaunchBuffer:
+        """The buffer for a launch whose tracks claim all their chunks."""
+        return _new_tuple(LaunchBuffer, (self.address, number) + (self._claims or self._open()))
+
+    def reserved_buffer(self, number: int, tracks_per_block: int, num_tracks: int) -> LaunchBuffer:
+        """The buffer for a launch that reserves a chunk for each track, if so many are left."""
+        first_chunk = self._reserve(num_tracks)
+        if self._has_raised_limit:
+            self._store_limit()
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
-        reserved = first_chunk, tracks_per_block, num_tracks
-        return _new_tuple(LaunchBuffer, (self.address, number, *reserved, *self.limits, 0, 0))
+        reserved = self.address, number, first_chunk, tracks_per_block, num_tracks
+        return _new_tuple(LaunchBuffer, reserved + self.limits + (0, 0))
 
     def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for a launch of which the arena's filter wants some tracks.
@@ -156,7 +170,8 @@ class Arena:
         first = account[Word.FIRST_RESERVED] - num_chunks
         limit, num_cursors = self.limits
         if first < limit * num_cursors:
-            self._raise_limit()
+            if not self._is_limit_highest:
+                self._raise_limit()
             return NO_CHUNK
         account[Word.FIRST_RESERVED] = first
         return first
@@ -215,12 +230,16 @@ class Arena:
             self.account[Word.LEAST_LIMIT] = min(self.limits[0], self._least_captured_limit)
 
     def _begin_account(self) -> None:
+        for arena in self._siblings:
+            arena._is_limit_highest = False
+        self._claims = ()
         self.account[Word.FIRST_RESERVED] = self.geometry.num_chunks
         self.account[Word.NUM_WANTED] = self.account[Word.HAS_CLAIMING] = 0
         self.account[Word.LEAST_LIMIT] = min(self.limits[0], self._least_captured_limit)
 
     def _initial_head(self) -> np.ndarray:
         self.account[Word.STORED_LIMIT] = self.limits[0]
+        self._has_raised_limit = False
         return abi.initial_control(self.geometry, self.limits[0], self._switches, self._lines)
 
     def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
@@ -235,10 +254,13 @@ class Arena:
         Earlier launches keep their limits.
         """
         limit, num_cursors = self.limits
+        for arena in self._siblings if end == NO_CHUNK else ():
+            arena._is_limit_highest = True
         end = min(end, *(arena.account[Word.FIRST_RESERVED] for arena in self._siblings))
         if (highest := end // num_cursors) > limit:
             for arena in self._siblings:
-                arena.limits = highest, num_cursors
+                arena.limits, arena._claims = (highest, num_cursors), ()
+                arena._has_raised_limit = True
                 arena.account[Word.LIMIT] = highest
 
     def _open_to_claims(self) -> None:
@@ -247,11 +269,18 @@ class Arena:
             self.account[Word.HAS_CLAIMING] = 1
             self._raise_limit()
 
+    def _open(self) -> tuple[int, ...]:
+        self._open_to_claims()
+        self._store_limit()
+        self._claims = (NO_CHUNK, 0, 0, *self.limits, 0, 0)
+        return self._claims
+
     def _store_limit(self) -> None:
         """Store the limit in the arena, where launches read it that were given two numbers only."""
-        if self.account[Word.STORED_LIMIT] < self.limits[0]:
+        if self._has_raised_limit:
             self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
             self.account[Word.STORED_LIMIT] = self.limits[0]
+            self._has_raised_limit = False
 
     def handed(self) -> Handed:
         """What launches were handed out since the arena was empty."""

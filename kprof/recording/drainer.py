@@ -74,10 +74,20 @@ class Drainer:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def prepare(self, kernel: str, num_tracks: int, *, is_new_call: bool) -> None:
+    def note_launch(self, kernel: str, num_tracks: int, *, is_wanted: bool) -> None:
         """A launch with so many tracks is about to be made, that is not captured."""
+        is_new_call = False
+        if self.calls is not None and is_wanted:
+            is_new_call = self.calls.note_launch(kernel)
         self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
         self._check_room(kernel, num_tracks)
+
+    def note_step(self, *, is_captured: bool) -> None:
+        """A step of the workload has ended; with `is_captured`, in the middle of a graph."""
+        if self.calls is not None:
+            self.calls.note_step()
+        if not is_captured:
+            self.take_turns(is_new_call=True, may_move_graphs=True)
 
     def take_turns(self, *, is_new_call: bool, may_move_graphs: bool, num_tracks: int = 0) -> None:
         """Let the next launches use another arena, if that is due; the launching thread calls this
@@ -94,7 +104,7 @@ class Drainer:
             or (self._keeper.decoder.replays.captured and not may_move_graphs)
         ):
             return
-        if self._turns.switch(*self._keeper.launches.so_far):
+        if self._turns.switch(self._keeper.launches.end):
             self.note_switch()
 
     def _should_switch(self) -> bool:

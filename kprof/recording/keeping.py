@@ -95,7 +95,7 @@ class Keeper:
         beyond the last of `choices` hold nothing that is chosen.
         """
         with self._alone():
-            used = self.turns.used(*self.launches.so_far)
+            used = self.turns.used(self.launches.end)
             contents = (each.arena.read(each.handed) for each in used)
             if choices is None:
                 states = self._keep(used, contents, _ALL)
@@ -157,7 +157,7 @@ class Keeper:
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return
         try:
-            used = self.turns.used(*self.launches.so_far)
+            used = self.turns.used(self.launches.end)
             rows = self.launches.waiting()
             decoder = _copy_while_used(self.decoder)
             self.parts.save(
@@ -174,11 +174,11 @@ class Keeper:
 
         Returns what they held. Raises CaptureError.
         """
-        num_added, states = used[-1].num_added, list[ArenaState]()
+        end, states = used[-1].end_launch, list[ArenaState]()
 
         @functools.cache
         def rows() -> list[Launch]:
-            return self.decoder.replays.merged(self.launches.waiting(num_added))
+            return self.decoder.replays.merged(self.launches.waiting(end))
 
         def info(choice: Choice) -> RankInfo:
             return self._info(
@@ -197,11 +197,11 @@ class Keeper:
             tables = list(tables)
         for choice in choices:
             self._write(map(choice.events_of, tables), functools.partial(info, choice))
-        self.launches.forget(num_added)
+        self.launches.forget(end)
         # Forget the arena before this one: a launch of this one may still write a little late.
         captured = set(self.decoder.replays.captured)
         self.launches.region_ids.forget(self._end_launch, captured)
-        self._end_launch = used[-1].end_launch
+        self._end_launch = end
         return states
 
     def _write(self, tables: Iterator[pa.Table], info: Callable[[], RankInfo]) -> None:

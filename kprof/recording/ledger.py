@@ -2,7 +2,7 @@
 
     /dev/shm/kprof-1000/8f2c.../   (without room there: run.kprof.unfinished/)
       rank-00003.arena             4096 bytes (HEADER, then an account per arena), then the arenas
-      rank-00003.launches-00000    launches in order, ROWS_PER_FILE of LAUNCH in each file
+      rank-00003.launches-00000    launches (see kprof.recording.launch_rows)
     run.kprof.unfinished/
       rank-00003.ledger            JSON lines: facts, region tables, kernels, notes
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import struct
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,12 +27,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
+from kprof.abi import NO_CHUNK
 from kprof.capture.directory import rank_file
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
-from kprof.private import new_file, open_plain
+from kprof.private import new_file, open_plain, read_plain
 from kprof.recording.arena_state import ACCOUNT_BYTES, Account
+from kprof.recording.launch_rows import FILE_BYTES, LAUNCH, ROWS_PER_FILE, new_rows
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
@@ -49,25 +50,9 @@ DISCARDED: Final = 0xFFFF_FFFF
 # The turn of a door (see kprof.recording.turns), which is always in use.
 LAST_TURN: Final = 0xFFFF_FFFF
 
-# The number comes last: a row without it was not finished.
-LAUNCH: Final = np.dtype(
-    [
-        ("kernel", "<u4"),
-        ("table", "<u4"),
-        ("ordinal", "<i8"),
-        ("num_blocks", "<i8"),
-        ("threads_per_block", "<i8"),
-        ("number_plus_1", "<i8"),
-    ]
-)
-_ROW: Final = struct.Struct("<IIqqqq")
-ROWS_PER_FILE: Final = 8192
-_FILE_BYTES: Final = ROWS_PER_FILE * _ROW.size
-_pack_row: Final = _ROW.pack_into
 # Memory is taken at once, the disk's pages when they are written.
 _MAX_IN_MEMORY: Final = 256 << 20
 
-assert LAUNCH.itemsize == _ROW.size
 assert ACCOUNTS_OFFSET + 15 * ACCOUNT_BYTES <= ARENAS_OFFSET
 
 
@@ -119,6 +104,21 @@ def launches_path(folder: Path, rank: int, number: int) -> Path:
     return rank_file(folder, rank, f"launches-{number:05d}")
 
 
+def read_launches(folder: Path, rank: int, begin: int) -> np.ndarray:
+    """The rows of launches from number `begin` on."""
+    prefix = rank_file(folder, rank, "launches-").name
+    names = (path.name.removeprefix(prefix) for path in folder.glob(prefix + "*"))
+    found = [np.empty(0, LAUNCH)]
+    for number in sorted(int(name) for name in names if name.isdecimal()):
+        content = read_plain(launches_path(folder, rank, number))
+        rows = np.frombuffer(content, LAUNCH, len(content) // LAUNCH.itemsize)
+        found.append(rows[max(0, begin - number * ROWS_PER_FILE) :])
+    rows = np.concatenate(found)
+    is_whole = (rows["number_plus_1"] > 0) & (rows["number_plus_1"] < NO_CHUNK)
+    whole: np.ndarray = rows[is_whole]
+    return whole
+
+
 class Ledger:
     """The files of one rank, as its recorder writes them; `size_bytes` is that of all arenas.
 
@@ -128,20 +128,18 @@ class Ledger:
     def __init__(self, directory: Path, folder: Path, rank: int, size_bytes: int) -> None:
         remove_ledger(directory, rank)
         self._directory, self._folder, self._rank = directory, folder, rank
-        self._files: deque[SharedFile] = deque()
+        # By number: those between may be missing.
+        self._files: deque[tuple[int, SharedFile]] = deque()
         self._arena = SharedFile(rank_file(folder, rank, "arena"), ARENAS_OFFSET + size_bytes)
         self.content = self._arena.content[ARENAS_OFFSET:]
         self.address = self._arena.address
         self._words = self._arena.content.data[:ACCOUNTS_OFFSET].cast("Q")
         self._path = rank_file(directory, rank, "ledger")
         os.close(new_file(self._path))
-        self._num_files = self._num_removed = 0
-        self._rows = memoryview(bytearray(_FILE_BYTES))
-        self._next = 0
-        self._kernels: dict[str, int] = {}
         self._num_tables = 0
         self._is_on = True
-        self._add_file()
+        # There is room for launches, too.
+        self._add_file(0)
 
     def accounts(self, number: int) -> list[Account]:
         """The accounts of so many arenas, in the order in which they lie in memory."""
@@ -163,18 +161,21 @@ class Ledger:
         except OSError:
             self.stop()
 
-    def note_launch(self, row: Launch, table_idx: int, region_ids: RegionIds) -> None:
-        """A launch is about to be made."""
-        kernel_idx = self._kernels.get(row.kernel)
-        if kernel_idx is None or table_idx >= self._num_tables:
-            kernel_idx = self._introduce(row.kernel, table_idx, region_ids)
-        place = self._next
-        if place == _FILE_BYTES:
-            place = self._add_file()
-        sizes = row.num_blocks, row.threads_per_block
-        numbers = kernel_idx, table_idx, row.ordinal, *sizes, row.launch + 1
-        _pack_row(self._rows, place, *numbers)
-        self._next = place + _ROW.size
+    def introduce(self, idx: int, kernel: str, table_idx: int, region_ids: RegionIds) -> None:
+        """Rows of launches name this kernel and this table from here on."""
+        for each in range(self._num_tables, table_idx + 1):
+            self.write(Table(region_ids.table(each)))
+        self._num_tables = max(self._num_tables, table_idx + 1)
+        self.write(Kernel(idx, kernel))
+
+    def rows(self, number: int) -> memoryview:
+        """The rows of a file of launches, which is made if need be."""
+        if self._is_on and self._files[-1][0] != number:
+            try:
+                self._add_file(number)
+            except OSError:
+                self.stop()
+        return self._files[-1][1].content.data if self._is_on else new_rows()
 
     def note_captured(self, row: Launch, table_idx: int) -> None:
         """A launch will be replayed."""
@@ -184,12 +185,11 @@ class Ledger:
         """A sentence for the capture."""
         self.write(Note(text))
 
-    def forget(self, num_launches: int) -> None:
-        """The first so many launches are in parts, or nobody wants them."""
-        self._words[_NUM_FORGOTTEN_WORD] = num_launches
-        while len(self._files) > 1 and (self._num_removed + 1) * ROWS_PER_FILE <= num_launches:
-            self._files.popleft().remove()
-            self._num_removed += 1
+    def forget(self, end: int) -> None:
+        """The launches below number `end` are in parts, or nobody wants them."""
+        self._words[_NUM_FORGOTTEN_WORD] = end
+        while len(self._files) > 1 and (self._files[0][0] + 1) * ROWS_PER_FILE <= end:
+            self._files.popleft()[1].remove()
 
     def remove(self) -> None:
         """Remove the files: what they hold is written elsewhere, or lost."""
@@ -203,35 +203,12 @@ class Ledger:
 
     def make_private(self) -> None:
         """This process is a forked child: what it writes is its own."""
-        for file in (self._arena, *self._files):
+        for file in (self._arena, *(file for _, file in self._files)):
             file.make_private()
 
-    def _introduce(self, kernel: str, table_idx: int, region_ids: RegionIds) -> int:
-        for idx in range(self._num_tables, table_idx + 1):
-            self.write(Table(region_ids.table(idx)))
-        self._num_tables = max(self._num_tables, table_idx + 1)
-        number = self._kernels.setdefault(kernel, len(self._kernels))
-        self.write(Kernel(number, kernel))
-        return number
-
-    def _add_file(self) -> int:
-        """Begin a file of launches; returns the place of its first row."""
-        self._next = 0
-        if not self._is_on:
-            return 0
-        path = launches_path(self._folder, self._rank, self._num_files)
-        try:
-            file = SharedFile(path, _FILE_BYTES)
-        except OSError:
-            if not self._num_files:
-                raise
-            self.stop()
-            self._rows = memoryview(bytearray(_FILE_BYTES))
-            return 0
-        self._files.append(file)
-        self._num_files += 1
-        self._rows = file.content.data
-        return 0
+    def _add_file(self, number: int) -> None:
+        path = launches_path(self._folder, self._rank, number)
+        self._files.append((number, SharedFile(path, FILE_BYTES)))
 
 
 def accounts_in(content: np.ndarray, number: int) -> list[Account]:

@@ -16,13 +16,16 @@ import statistics
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from kprof.capture.directory import write_json
 from kprof.capture.manifest import KernelOverhead, Overhead
 from kprof.devices import gpu
+
+if TYPE_CHECKING:
+    from kprof.recording.launch_log import Plan
 
 # Enough for a median, without much memory.
 _MAX_MOMENTS: Final = 20_000
@@ -49,6 +52,10 @@ class LaunchTimer:
         """Call it before each launch of `kernel`."""
         if len(self._moments) < _MAX_MOMENTS:
             self._moments.append((kernel, gpu.note_moment(self._device)))
+
+    def observe(self, plan: Plan, _number: int) -> None:
+        """The same for a recorder."""
+        self.mark(plan.kernel.name)
 
     def finish(self) -> None:
         """Wait for the device, then write the timings.

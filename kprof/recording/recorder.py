@@ -14,7 +14,7 @@ whose buffers are null, and the workload runs at full speed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
@@ -25,16 +25,17 @@ from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
-from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer, sizes_of
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
+from kprof.recording.recorder_state import State
 from kprof.recording.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 from kprof.recording.wanted import EVERYTHING, Launched, Schedule, Wanted, why_nothing
 
 if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.devices.groups import Group
-    from kprof.recording.call_lengths import CallLengths
     from kprof.recording.drainer import Drainer
+    from kprof.recording.launch_log import Plan
     from kprof.recording.ledger import Ledger
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
@@ -60,7 +61,9 @@ class Recorder(AnyRecorder):
     is lost and is off.
     """
 
-    is_recording = True
+    _state: State
+    # Told of every launch that is recorded, with its number, in this order.
+    _observers: tuple[Callable[[Plan, int], None], ...]
 
     def __init__(
         self,
@@ -89,23 +92,23 @@ class Recorder(AnyRecorder):
         self._wanted, self._schedule = wanted, schedule
         self._num_steps = self._num_torch_traces = 0
         self._launches = LaunchLog(regions, wanted)
-        self._retention = retention
+        self._retention, self._has_filter = retention, wanted.has_filter
         self._drainer: Drainer | None = None
-        self._call_lengths: CallLengths | None = None
         self._ledger: Ledger | None = None
-        self._is_closed = self._is_off = self._is_childs = False
-        self._has_failed = self._is_paused = self._has_missed_ring = False
+        self._has_missed_ring = False
+        self._enter(State.RECORDING)
         # The thread that made the last launch.
         self._launcher = 0
         self._cut_short = ""
         self._claim = Claim(directory, rank)
+        self._numbers = self._claim.progress
         try:
             self._open(device, arena_bytes)
             self._set_paused(not self._is_active())
             self._announce()
             self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
-            self._call_lengths = self._drainer.calls if self._drainer else None
         except BaseException:
+            self._enter(State.CLOSED)
             self._let_go()
             self._remove_ledger()
             raise
@@ -126,12 +129,13 @@ class Recorder(AnyRecorder):
         has_schedule = self._schedule is not None
         self._facts = RankFacts.measure(self.rank, device, self._wanted, has_schedule)
         self._is_capturing = capture_reader(device)
-        self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.base.clock)
+        launches, clock = self._launches, self._facts.base.clock
+        self._clocks = ClockKeeper(self._directory, self.rank, device, clock, launches)
         place, note = (self._directory, self.rank), self._facts.notes.append
         self._waits = Waits(*place, self.world_size, device, note)
         home = open_home(*place, device, self._retention, total_bytes, note)
         self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines, home)
-        launches, info = self._launches, self._facts.info
+        info = self._facts.info
         ids, is_ring = launches.region_ids, bool(self._retention.ring_bytes)
         self._decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=is_ring)
         self._progress = Progress(self._claim.progress, self._clocks.workload_s)
@@ -139,6 +143,11 @@ class Recorder(AnyRecorder):
         if home is not None:
             begin_ledger(home.ledger, self._keeper, self._retention, info(self._decoder))
             self._ledger = launches.ledger = home.ledger
+            launches.introducers.append(home.ledger.introduce)
+        launches.introducers.append(self._waits.introduce)
+        self._observers = tuple(
+            filter(None, (self._timer and self._timer.observe, self._waits.observer()))
+        )
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -175,47 +184,63 @@ class Recorder(AnyRecorder):
         other. `shares_chunks`: each block has one event, and blocks share chunks (see kprof.abi).
         Raises RecorderError or RegionError for what no launch has, which is not recorded.
         """
-        if self._is_closed:
-            return self._launch_closed(kernel)
-        blocks, threads, tracks = sizes_of(kernel, num_blocks, threads_per_block, tracks_per_block)
-        self._claim.progress[1] += 1
-        is_captured = is_replayed or self._is_capturing()
-        is_wanted = is_captured or not (self._is_paused or not self._launches.is_wanted(kernel))
-        is_new_call = False
-        if self._call_lengths is not None and is_wanted and not is_captured:
-            is_new_call = self._call_lengths.note_launch(kernel)
-        if self._drainer is not None and not is_captured:
-            self._drainer.prepare(kernel, blocks * tracks, is_new_call=is_new_call)
+        plan = self._plans.get((kernel, num_blocks, threads_per_block, tracks_per_block))
+        if plan is None or plan.regions is not regions:
+            if self._state.is_closed:
+                return self._launch_closed(kernel)
+            sizes = num_blocks, threads_per_block, tracks_per_block
+            plan = self._launches.plan(kernel, regions, sizes)
+        self._numbers[1] += 1
+        if is_replayed or self._is_capturing():
+            return self._launch_captured(plan)
+        is_wanted = not self._is_selecting or self._is_wanted(plan)
+        if self._drainer is not None:
+            self._drainer.note_launch(plan.kernel.name, plan.num_tracks, is_wanted=is_wanted)
         if not is_wanted:
             return NULL_BUFFER
-        self._clocks.note_launch()
         self._launcher = get_ident()
-        row = self._launches.add(kernel, regions, blocks, threads)
-        number = row.launch
-        self._claim.progress[0] = number + 1
-        self._waits.note_launch(row, self._launches.region_ids)
-        if self._timer is not None:
-            self._timer.mark(kernel)
-        if is_captured:
-            self._decoder.replays.add(row)
-            self._launches.note_captured(row)
-            return self._turns.captured_buffer(number)
-        if self._wanted.has_filter:
-            return self._turns.active.filtered_buffer(number, blocks, tracks)
+        number = self._launches.add(plan)
+        self._numbers[0] = number + 1
+        for observe in self._observers:
+            observe(plan, number)
+        arena = self._turns.active
+        if self._has_filter:
+            return arena.filtered_buffer(number, plan.num_blocks, plan.tracks_per_block)
         if shares_chunks:
-            blocks, tracks = -(-blocks // RECORDS_PER_CHUNK), 1
-        return self._turns.active.launch_buffer(number, blocks, tracks)
+            return arena.launch_buffer(number, -(-plan.num_blocks // RECORDS_PER_CHUNK), 1)
+        if plan.num_tracks:
+            return arena.reserved_buffer(number, plan.tracks_per_block, plan.num_tracks)
+        return arena.claiming_buffer(number)
+
+    def _launch_captured(self, plan: Plan) -> LaunchBuffer:
+        """The buffer of a launch that is replayed; a pause concerns its replays."""
+        self._launcher = get_ident()
+        number = self._launches.add(plan)
+        self._numbers[0] = number + 1
+        for observe in self._observers:
+            observe(plan, number)
+        row = self._launches.row(number, plan)
+        self._decoder.replays.add(row)
+        if self._ledger is not None:
+            self._ledger.note_captured(row, plan.table_idx)
+        return self._turns.captured_buffer(number)
+
+    def _is_wanted(self, plan: Plan) -> bool:
+        """Whether to record a launch, in a pause or in a window of calls."""
+        return self._state is State.RECORDING and self._launches.is_wanted(plan)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
-        if self._is_childs:
-            self._is_childs = False
+        if self._state is State.CLOSED:
+            raise RecorderError(
+                f"rank {self.rank}: launch of {kernel!r} after the recorder was closed"
+            )
+        if self._state is State.INHERITED:
+            self._state = State.OFF
             lifetime.tell_of_child(self._directory, self.rank, kernel)
-        if self._is_off:
-            if self._has_failed and not self._is_paused:
-                self._progress.note_unrecorded()
-            return NULL_BUFFER
-        raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
+        if self._state is State.FAILED:
+            self._progress.note_unrecorded()
+        return NULL_BUFFER
 
     def pause(self) -> None:
         """Record nothing from here on: launches get null buffers, replays of graphs on this stream
@@ -241,15 +266,13 @@ class Recorder(AnyRecorder):
         the stream on which they are replayed, or on one that waits for their replays and that they
         wait for.
         """
-        if self._is_closed:
+        if self._state.is_closed:
             return
-        if self._call_lengths is not None:
-            self._call_lengths.note_step()
-        if self._drainer is not None and not self._is_capturing():
-            self._drainer.take_turns(is_new_call=True, may_move_graphs=True)
+        if self._drainer is not None:
+            self._drainer.note_step(is_captured=self._is_capturing())
         self._num_steps += 1
         self._progress.note_step()
-        self._claim.progress[1] += 1
+        self._numbers[1] += 1
         self._set_paused(not self._is_active())
 
     def finished(self) -> None:
@@ -266,7 +289,7 @@ class Recorder(AnyRecorder):
         Call it before the launch is said to have finished. Asks all ranks of this host, which takes
         some seconds, and keeps the answer in the capture (hang.json).
         """
-        if self._is_closed:
+        if self._state.is_closed:
             return ""
         self.save()
         return self._waits.explain_timeout(waited_s)
@@ -282,14 +305,21 @@ class Recorder(AnyRecorder):
 
     def _set_paused(self, is_paused: bool) -> None:
         is_paused = is_paused or not self._wanted.has_rank(self.rank)
-        if self._is_closed or is_paused == self._is_paused:
+        if self._state.is_closed or is_paused == (self._state is State.PAUSED):
             return
         if self._is_capturing():
             raise RecorderError(
                 f"rank {self.rank}: a graph is being captured; pause and resume between its replays"
             )
         self._turns.set_off(is_paused)
-        self._is_paused = is_paused
+        self._enter(State.PAUSED if is_paused else State.RECORDING)
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self.is_recording = state in (State.RECORDING, State.PAUSED, State.CLOSED)
+        self._is_selecting = state is State.PAUSED or self._wanted.has_window
+        # A launch that finds no plan looks at the state.
+        self._plans = {} if state.is_closed else self._launches.plans
 
     def dump(self, why: str) -> None:
         """Ask all ranks to write what their rings hold; without a ring, a line on stderr says so,
@@ -300,7 +330,7 @@ class Recorder(AnyRecorder):
         """
         from kprof.recording.flight import ask_for_dump
 
-        if self._is_closed:
+        if self._state.is_closed:
             return
         if self._retention.ring_bytes:
             ask_for_dump(self._directory, why, self.rank)
@@ -350,7 +380,7 @@ class Recorder(AnyRecorder):
         """
         from kprof.capture.torch_traces import store_torch_trace
 
-        if self._is_closed:
+        if self._state.is_closed:
             raise RecorderError(f"rank {self.rank}: torch_trace after the recorder was closed")
         store_torch_trace(profile, self._directory, self.rank, self._num_torch_traces)
         self._num_torch_traces += 1
@@ -360,7 +390,7 @@ class Recorder(AnyRecorder):
 
         The caller makes sure that no kernel that records is running.
         """
-        if self._is_closed:
+        if self._state.is_closed:
             return
         self._turns.wait()
         with self._unless_the_disk_refuses():
@@ -373,7 +403,7 @@ class Recorder(AnyRecorder):
         The next save or flush writes the same part again. Does nothing while another thread writes
         for long.
         """
-        if self._is_closed:
+        if self._state.is_closed:
             return
         try:
             base = self._facts.base
@@ -387,17 +417,21 @@ class Recorder(AnyRecorder):
 
         A second call does nothing.
         """
-        if self._is_closed:
+        self._close(State.CLOSED)
+
+    def _close(self, state: State) -> None:
+        if self._state.is_closed:
             return
         saver.note_closing()
         self._turns.wait()
         with deferring_signals():
-            if self._is_closed:
+            if self._state.is_closed:
                 return
-            self._is_closed = True
+            self._enter(state)
             if self._drainer is not None:
                 self._drainer.close()
-            if self._has_failed:
+            if self._state is not state:
+                # The drainer has failed meanwhile.
                 return
             try:
                 with self._unless_the_disk_refuses():
@@ -420,18 +454,17 @@ class Recorder(AnyRecorder):
 
         Failures are one line on stderr, and later launches do nothing.
         """
-        self._is_off = True
         self._cut_short = lifetime.describe_running(self._launcher)
         try:
-            self.close()
+            self._close(State.OFF)
         except Exception as error:
-            self._give_up(error)
+            self._give_up(error, goes_on=not self._state.is_closed)
+            self._enter(State.OFF)
             self._let_go()
 
     def abandon(self) -> None:
         """Be off: this is a forked child, and the recorder is its parent's."""
-        self._is_off = self._is_childs = True
-        self.is_recording = False
+        self._enter(State.INHERITED)
         self._let_go()
         if self._ledger is not None:
             self._ledger.make_private()
@@ -460,7 +493,7 @@ class Recorder(AnyRecorder):
     def _launched(self, num_blocks: Sequence[int]) -> Launched:
         """What this rank has launched; `num_blocks` are those of the launches that are written."""
         return Launched(
-            self._claim.progress[1] - self._num_steps,
+            self._numbers[1] - self._num_steps,
             self._launches.num_outside,
             len(num_blocks),
             max(num_blocks, default=0),
@@ -473,7 +506,6 @@ class Recorder(AnyRecorder):
             self._ledger.remove()
 
     def _let_go(self) -> None:
-        self._is_closed = True
         lifetime.discard(self._directory, self.rank)
         self._claim.release()
 
@@ -487,18 +519,18 @@ class Recorder(AnyRecorder):
 
     def _stop_for(self, error: Exception) -> None:
         """Be off from here on."""
-        self._has_failed = True
-        self._is_off = True
-        self.is_recording = False
-        self._give_up(error)
+        goes_on, was_paused = not self._state.is_closed, self._state is State.PAUSED
+        self._give_up(error, goes_on=goes_on)
+        # What is launched in a pause is not lost.
+        self._enter(State.OFF if was_paused else State.FAILED)
         # A fault of the GPU leaves the arenas as they are.
         if isinstance(error, KprofError):
             self._remove_ledger()
         self._let_go()
 
-    def _give_up(self, error: Exception) -> None:
-        """Say what is lost."""
+    def _give_up(self, error: Exception, *, goes_on: bool = True) -> None:
+        """Say what is lost; with `goes_on`, more launches may come."""
         is_kept = self._ledger is not None and not isinstance(error, KprofError)
         lost = self._directory, self.rank, error, len(self._launches.waiting())
-        is_told = lifetime.give_up(*lost, is_kept=is_kept, goes_on=not self._is_closed)
+        is_told = lifetime.give_up(*lost, is_kept=is_kept, goes_on=goes_on)
         self._progress.note_told(is_told=is_told and not is_kept)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 from typing import Final
 
 import numpy as np
@@ -12,14 +13,15 @@ from msgspec.structs import replace
 
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 
-# One thread launches and another may decode: both add launches and tables.
+_MAX_LAUNCHES: Final = 1 << 62
+# One thread launches and another may decode: both add tables.
 _adding: Final = threading.Lock()
 
 
 @dataclass
 class RegionIds:
     """Maps (region table of the launch, id in the record) to one id space that only ever grows at
-    its end. `num_launches` numbers are taken.
+    its end.
 
     Unknown ids become tables of their own, added like any other: events that were written keep
     their ids whatever comes later. Damaged memory may hold any number of them, so that from the
@@ -27,7 +29,8 @@ class RegionIds:
     """
 
     table_of_launch: dict[int, int] = field(default_factory=dict)
-    num_launches: int = 0
+    # Its next() is one step for all threads.
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(range(_MAX_LAUNCHES)))
     _tables: list[RegionTable] = field(default_factory=list)
     _as_merged: list[RegionTable] = field(default_factory=list)
     # By table and id in the record: the name of the region that stands for it.
@@ -55,11 +58,23 @@ class RegionIds:
         """The same with the names that its regions have among all."""
         return self._as_merged[table_idx]
 
+    @property
+    def num_launches(self) -> int:
+        """How many numbers are taken."""
+        return _MAX_LAUNCHES - length_hint(self._numbers)
+
+    @property
+    def next_number(self) -> Callable[[], int]:
+        """Takes the number of one more launch; any thread may call it."""
+        return self._numbers.__next__
+
+    def continue_from(self, number: int) -> None:
+        """Lower numbers are taken."""
+        self._numbers = iter(range(number, _MAX_LAUNCHES))
+
     def add_launch(self, table_idx: int) -> int:
         """The number of one more launch, whose regions are those of the table."""
-        with _adding:
-            number = self.num_launches
-            self.num_launches = number + 1
+        number = next(self._numbers)
         self.table_of_launch[number] = table_idx
         return number
 

@@ -79,21 +79,7 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
     header = data[: ledger.HEADER.itemsize].view(ledger.HEADER)[0]
     if header["magic"] != ledger.MAGIC:
         return None
-    return data, _read_launches(folder, rank, int(header["num_forgotten"]))
-
-
-def _read_launches(folder: Path, rank: int, num_forgotten: int) -> np.ndarray:
-    """All but the first `num_forgotten`, which are in parts, or nobody wants them."""
-    first, num_left_out = divmod(num_forgotten, ledger.ROWS_PER_FILE)
-    files: list[np.ndarray] = []
-    while (path := ledger.launches_path(folder, rank, first + len(files))).is_file():
-        content = read_plain(path)
-        num_rows = len(content) // ledger.LAUNCH.itemsize
-        files.append(np.frombuffer(content, ledger.LAUNCH, num_rows))
-    rows = np.concatenate([np.empty(0, ledger.LAUNCH), *files])[num_left_out:]
-    is_whole = (rows["number_plus_1"] > 0) & (rows["number_plus_1"] < abi.NO_CHUNK)
-    whole: np.ndarray = rows[is_whole]
-    return whole
+    return data, ledger.read_launches(folder, rank, int(header["num_forgotten"]))
 
 
 def _read_lines(path: Path) -> list[ledger.Line]:
@@ -180,7 +166,7 @@ class _Salvaged:
             region_ids.table_of_launch[each.row.launch] = each.table
             decoder.replays.restore(each.row, self._in_parts.values(), has_lost=has_lost)
         known = [*region_ids.table_of_launch, *self._in_parts]
-        region_ids.num_launches = max(known, default=-1) + 1
+        region_ids.continue_from(max(known, default=-1) + 1)
         return decoder
 
     def tables(self) -> Iterator[pa.Table]:

@@ -80,14 +80,12 @@ class Home:
 class Used:
     """An arena that launches have used, and nothing has emptied since.
 
-    Its records are of the first `num_added` launches that were added; their numbers are below
-    `end_launch`. It was active from `begin_s` to `end_s`, in s since 1970. `has_ended` tells
-    whether all of its launches have ended.
+    Its records are of launches below number `end_launch`. It was active from `begin_s` to `end_s`,
+    in s since 1970. `has_ended` tells whether all of its launches have ended.
     """
 
     arena: Arena
     handed: Handed
-    num_added: int
     end_launch: int
     begin_s: float
     end_s: float
@@ -162,11 +160,11 @@ class Turns:
         """The launching thread is about to launch on its current stream."""
         self._streams.note()
 
-    def switch(self, num_added: int, end_launch: int) -> bool:
+    def switch(self, end_launch: int) -> bool:
         """Let later launches use a free arena; returns whether there was one.
 
-        Captured launches use it after what the current stream does now. `num_added` launches were
-        added so far, with numbers below `end_launch`.
+        Captured launches use it after what the current stream does now. The launches so far have
+        numbers below `end_launch`.
         """
         if not self._free:
             return False
@@ -181,9 +179,7 @@ class Turns:
         self.note_stream()
         moment = self._streams.moment()
         now_s = time.time()
-        self._retired.append(
-            Used(self.active, handed, num_added, end_launch, self._begin_s, now_s, moment)
-        )
+        self._retired.append(Used(self.active, handed, end_launch, self._begin_s, now_s, moment))
         self.active, self._begin_s = arena, now_s
         return True
 
@@ -197,12 +193,11 @@ class Turns:
         """The arenas that launches used before the active one, the oldest first."""
         return list(self._retired)
 
-    def used(self, num_added: int, end_launch: int) -> list[Used]:
-        """All arenas that may hold records, the oldest first; `switch` explains the numbers."""
+    def used(self, end_launch: int) -> list[Used]:
+        """All arenas that may hold records, the oldest first."""
         in_use = dict.fromkeys((self.active, self._door))
         return self.retired + [
-            Used(arena, arena.handed(), num_added, end_launch, self._begin_s, time.time())
-            for arena in in_use
+            Used(arena, arena.handed(), end_launch, self._begin_s, time.time()) for arena in in_use
         ]
 
     def reset(self, used: Used, state: ArenaState) -> None:

@@ -35,9 +35,9 @@ from kprof.hangs.watch import is_wanted
 from kprof.recording import lifetime, saver
 
 if TYPE_CHECKING:
-    from kprof.capture.manifest import Launch
     from kprof.devices.memory import Memory
     from kprof.recording.keeping import Keeper
+    from kprof.recording.launch_log import Plan
     from kprof.recording.region_ids import RegionIds
 
 _LINES_BYTES: Final = NUM_LINES * WAIT_LINE.itemsize
@@ -130,15 +130,16 @@ class Waits:
             self._copied.prepare_to_peek()
             return self._copied.address
 
-    def note_launch(self, row: Launch, region_ids: RegionIds) -> None:
-        """A launch is about to be made."""
+    def introduce(self, idx: int, kernel: str, table_idx: int, region_ids: RegionIds) -> None:
+        """Launches are of this kernel and this table from here on."""
+        if self._writer is not None:
+            self._writer.introduce(idx, kernel, region_ids.table_as_merged(table_idx))
+
+    def observer(self) -> Callable[[Plan, int], None] | None:
+        """What has to know of each launch with its number; None where nobody watches."""
         if self._writer is None:
-            return
-        table_idx = region_ids.table_of_launch[row.launch]
-        self._writer.note_launch(row, table_idx, region_ids.table_as_merged(table_idx))
-        if self._is_host:
-            # A launch on the CPU target returns when it has finished.
-            self._writer.note_finished(row.launch)
+            return None
+        return self._writer.observe_on_host if self._is_host else self._writer.observe
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""

@@ -190,6 +190,8 @@ def test_a_command_and_a_file_with_names_that_are_not_utf8_work(kprof, tmp_path)
 
 def test_a_kernel_has_a_name_that_can_be_written():
     log = LaunchLog(None, EVERYTHING)
-    assert [log.add(LATIN, None, 1, 1).kernel for _ in range(2)] == ["caf\\udce9"] * 2
+    for _ in range(2):
+        log.add(log.plan(LATIN, None, (1, 1, 0)))
+    assert [each.kernel for each in log.waiting()] == ["caf\\udce9"] * 2
     with pytest.raises(RegionError, match=r"'caf\\udce9' is not UTF-8"):
         RegionTable.of([LATIN])

@@ -260,9 +260,10 @@ def test_the_slow_call_is_in_the_capture(
 ) -> None:
     retention = Retention(ring_bytes=RING.ring_bytes, slower_than=3)
     with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
-        assert recorder._call_lengths is not None
+        assert recorder._drainer is not None
+        assert recorder._drainer.calls is not None
         now_s = [0.0]
-        recorder._call_lengths._now_s = lambda: now_s[0]
+        recorder._drainer.calls._now_s = lambda: now_s[0]
         for _ in steps(library, recorder, 150, is_graph=False):
             now_s[0] += 10.0 if recorder._num_steps == 40 else 1.0
             look(recorder)

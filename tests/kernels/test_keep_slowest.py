@@ -33,8 +33,9 @@ class Clock:
     def __init__(self, *recorders: kprof.Recorder) -> None:
         self.now_s = 0.0
         for recorder in recorders:
-            assert recorder._call_lengths is not None
-            recorder._call_lengths._now_s = lambda: self.now_s
+            assert recorder._drainer is not None
+            assert recorder._drainer.calls is not None
+            recorder._drainer.calls._now_s = lambda: self.now_s
 
 
 def lengths_of(num_calls: int, seed: int) -> list[float]:

@@ -12,6 +12,7 @@ from kprof import abi
 from kprof.capture.losses import why_empty
 from kprof.errors import RecorderError
 from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.recorder_state import State
 from kprof.recording.wanted import Wanted
 from kprof.trace import Trace
 from replayed import KERNELS, TRACKS, WARPS, Graph, emitted, library, new_buffer, run_kernel
@@ -144,7 +145,7 @@ def test_tracks_of_some_blocks_have_reserved_chunks_and_others_ask_nobody(
     """Switches that contradict the filter show that nobody reads them."""
     with kprof.session(tmp_path / "run.kprof", wanted=wanted) as recorder:
         recorder.pause()
-        recorder._is_paused = False
+        recorder._enter(State.RECORDING)
         run_calls(library, recorder, 2)
         assert sum(recorder._turns.active.state().num_claimed) == 0
     table = Trace.open(tmp_path / "run.kprof").frame(

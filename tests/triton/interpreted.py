@@ -131,7 +131,7 @@ def check_captured_and_drained() -> None:
         assert decoder.tally.counts.dropped == decoder.tally.counts.torn_chunks == 0
         if arena is turns.arenas[0]:
             assert turns.arenas[1].state().num_used_chunks == 0
-            assert turns.switch(1, 1)
+            assert turns.switch(1)
 
 
 def record_calls(recorder: Recorder) -> None:
