@@ -14,39 +14,44 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Final
 
-from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 
-Launch = Callable[[], LaunchBuffer]
 
-
-def ways(recorder: AnyRecorder) -> dict[str, Launch]:
-    """The ways to call it: as the README does, and with reserved chunks and the packed buffer."""
-
-    def plain() -> LaunchBuffer:
-        return recorder.launch("recv", num_blocks=304, threads_per_block=256)
-
-    def reserving() -> LaunchBuffer:
-        buffer = recorder.launch("recv", num_blocks=304, threads_per_block=256, tracks_per_block=8)
-        buffer.packed()
-        return buffer
-
-    return {"plain": plain, "reserving and packed": reserving}
-
-
-def time_us(launch: Launch, num_launches: int) -> float:
-    begin_s = time.perf_counter()
+def plain(recorder: AnyRecorder, num_launches: int) -> None:
+    """As the README does."""
     for _ in range(num_launches):
-        launch()
-    return (time.perf_counter() - begin_s) / num_launches * 1e6
+        recorder.launch("recv", num_blocks=304, threads_per_block=256)
+
+
+def reserving(recorder: AnyRecorder, num_launches: int) -> None:
+    """With reserved chunks."""
+    for _ in range(num_launches):
+        recorder.launch("recv", num_blocks=304, threads_per_block=256, tracks_per_block=8)
+
+
+def packing(recorder: AnyRecorder, num_launches: int) -> None:
+    """With reserved chunks and the packed buffer."""
+    for _ in range(num_launches):
+        recorder.launch("recv", num_blocks=304, threads_per_block=256, tracks_per_block=8).packed()
+
+
+WAYS: Final = {"plain": plain, "reserving": reserving, "reserving and packed": packing}
+
+
+def time_us(way: Callable[[AnyRecorder, int], None], recorder: AnyRecorder, number: int) -> float:
+    begin_s = time.perf_counter()
+    way(recorder, number)
+    return (time.perf_counter() - begin_s) / number * 1e6
 
 
 def measure(num_launches: int, repeats: int) -> dict[str, dict[str, float]]:
@@ -57,11 +62,17 @@ def measure(num_launches: int, repeats: int) -> dict[str, dict[str, float]]:
         recorders = {"recording": recorder, "off": NullRecorder()}
         for _ in range(repeats):
             for state, each in recorders.items():
-                for way, launch in ways(each).items():
-                    times.setdefault(f"{way}, {state}", []).append(time_us(launch, num_launches))
+                for name, way in WAYS.items():
+                    took_us = time_us(way, each, num_launches)
+                    times.setdefault(f"{name}, {state}", []).append(took_us)
         recorder.close()
     return {
-        name: {"min_us": round(min(us), 2), "median_us": round(statistics.median(us), 2)}
+        name: {
+            "min_us": round(min(us), 3),
+            "p10_us": round(statistics.quantiles(us, n=10)[0], 3),
+            "median_us": round(statistics.median(us), 3),
+            "p90_us": round(statistics.quantiles(us, n=10)[-1], 3),
+        }
         for name, us in times.items()
     }
 
@@ -76,7 +87,9 @@ def main() -> None:
     figures = {
         "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "device": f"{platform.machine()} CPU, Python {platform.python_version()}",
+        "command": " ".join(["python -m benchmarks.launch_cost", *sys.argv[1:]]),
         "launches": arguments.launches,
+        "repeats": arguments.repeats,
         "per_launch": measure(arguments.launches, arguments.repeats),
     }
     print(json.dumps(figures, indent=1))

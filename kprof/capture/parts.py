@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _INFO_KEY: Final = b"kprof_rank"
 _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
 _MIN_ROWS_PER_GROUP: Final = 1 << 16
 _MOST_NAMED: Final = 5
+_MAX_FOOTER_BYTES: Final = (1 << 31) - 1
 
 
 class PartWriter:
@@ -65,12 +67,12 @@ class PartWriter:
     def take(self, number: int) -> pa.Table:
         """Remove a part; returns its events. Raises CaptureError."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         path = self._directory / part_name(self._rank, number)
         try:
             with writing(path):
-                table = pq.read_table(path)
+                with _opened(path) as file:
+                    table = file.read()
                 path.unlink()
         except pa.ArrowException as error:
             raise CaptureError(_unreadable(path)) from error
@@ -163,12 +165,11 @@ def _describe_damage(damaged: list[Path]) -> str:
 def _info_of_all(final: Path) -> RankInfo | None:
     """What the file of a rank says, with the number of events that it has: its recorder counted
     those of other parts, too."""
-    import pyarrow.parquet as pq
 
     info = read_info(final)
     if info is None:
         return None
-    counts = msgspec.structs.replace(info.counts, recorded=pq.read_metadata(final).num_rows)
+    counts = msgspec.structs.replace(info.counts, recorded=_metadata_of(final).num_rows)
     return msgspec.structs.replace(info, counts=counts)
 
 
@@ -202,17 +203,28 @@ def _is_readable(path: Path) -> bool:
 
 def _tables(paths: Iterable[Path], damaged: list[Path] | None = None) -> Iterator[pa.Table]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     for path in paths:
         try:
-            with pq.ParquetFile(path) as file:
+            with _opened(path) as file:
                 for idx in range(file.num_row_groups):
                     yield file.read_row_group(idx)
         except (pa.ArrowException, OSError) as error:
             if damaged is None:
                 raise CaptureError(_unreadable(path)) from error
             damaged.append(path)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    """A part; its footer names all launches, which by default may take 100 MB."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path, thrift_string_size_limit=_MAX_FOOTER_BYTES)
+
+
+def _metadata_of(path: Path) -> pq.FileMetaData:
+    with _opened(path) as file:
+        return file.metadata
 
 
 def _unreadable(path: Path) -> str:
@@ -246,10 +258,9 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
 def read_info(path: Path) -> RankInfo | None:
     """What a part says about its rank so far; None for a part that is not whole."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(path).metadata or {}
+        metadata = _metadata_of(path).metadata or {}
         return msgspec.json.decode(metadata[_INFO_KEY], type=RankInfo)
     except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError):
         return None

@@ -184,7 +184,10 @@ class Recorder(AnyRecorder):
         other. `shares_chunks`: each block has one event, and blocks share chunks (see kprof.abi).
         Raises RecorderError or RegionError for what no launch has, which is not recorded.
         """
-        plan = self._plans.get((kernel, num_blocks, threads_per_block, tracks_per_block))
+        try:
+            plan = self._plans.get((kernel, num_blocks, threads_per_block, tracks_per_block))
+        except TypeError:  # What no launch has, like a list of blocks.
+            plan = None
         if plan is None or plan.regions is not regions:
             if self._state.is_closed:
                 return self._launch_closed(kernel)

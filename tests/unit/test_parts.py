@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kprof.capture.claims import prepare_messages, read_messages
 from kprof.capture.directory import event_schema, events_file_name
+from kprof.capture.manifest import Launch
 from kprof.capture.parts import PartWriter, part_name, recover_rank
 from kprof.errors import CaptureError
 from synthetic import TraceBuilder
@@ -84,3 +85,14 @@ def test_a_rank_that_ends_names_the_part_that_it_cannot_read(tmp_path: Path) -> 
     damage(tmp_path, 1, "bits")
     with pytest.raises(CaptureError, match=r"00001\.parquet was written, but cannot be read"):
         writer.finish(TraceBuilder("", 1).manifest().ranks[0])
+
+
+def test_a_part_of_more_launches_than_parquet_expects_is_read(tmp_path: Path) -> None:
+    """A footer of 100 MB and more: the launches of a long run."""
+    writer = PartWriter(tmp_path, 0)
+    info = TraceBuilder("", 1).manifest().ranks[0]
+    name = "a kernel with a long name " * 10_000
+    launches = tuple(Launch(number, name, number) for number in range(400))
+    writer.save([], lambda: replace(info, launches=launches))
+    writer.keep()
+    assert writer.launches() == launches
