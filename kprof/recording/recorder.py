@@ -145,9 +145,8 @@ class Recorder(AnyRecorder):
             self._ledger = launches.ledger = home.ledger
             launches.introducers.append(home.ledger.introduce)
         launches.introducers.append(self._waits.introduce)
-        self._observers = tuple(
-            filter(None, (self._timer and self._timer.observe, self._waits.observer()))
-        )
+        observers = (self._timer.observe if self._timer else None, self._waits.observer())
+        self._observers = tuple(each for each in observers if each is not None)
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""

@@ -32,7 +32,9 @@ def test_launches_fill_several_files_and_are_forgotten_from_the_front() -> None:
     for end in (5, ROWS_PER_FILE - 1, ROWS_PER_FILE, ROWS_PER_FILE + 7, count):
         log.forget(end)
         assert numbers(log) == list(range(end, count))
-        assert [each.launch for each in log.waiting(end + 3)] == list(range(end, min(end + 3, count)))
+        assert [each.launch for each in log.waiting(end + 3)] == list(
+            range(end, min(end + 3, count))
+        )
     assert [log.add(plans[0]), *numbers(log)] == [count, count]
 
 
@@ -86,7 +88,10 @@ def test_what_is_wrong_with_a_launch_is_said_before_it_is_counted() -> None:
     assert [log.is_wanted(plan), log.is_wanted(plan), log.num_outside] == [False, True, 1]
 
 
-@pytest.mark.parametrize("sizes", [dict(num_blocks=[1]), dict(num_blocks=1.5)])
+@pytest.mark.parametrize("sizes", [{"num_blocks": [1]}, {"num_blocks": 1.5}])
 def test_sizes_that_cannot_be_looked_up_are_refused(tmp_path: Path, sizes: dict[str, int]) -> None:
-    with kprof.session(tmp_path / "run.kprof") as recorder, pytest.raises(RecorderError, match="give a whole number"):
+    with (
+        kprof.session(tmp_path / "run.kprof") as recorder,
+        pytest.raises(RecorderError, match="give a whole number"),
+    ):
         recorder.launch("dispatch", **sizes)  # type: ignore[arg-type]
