@@ -7,11 +7,13 @@ opened.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import io
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -127,6 +129,16 @@ def _is_plain(path: Path) -> bool:
     status = path.lstat()
     is_own_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     return is_own_file or stat.S_ISDIR(status.st_mode)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an OSError while reading `path` into a CaptureError: it may be gone at the next try."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CaptureError(f"cannot read {error.filename or path}: {reason}") from error
 
 
 def unreadable(path: Path, error: OSError) -> CorruptCaptureError:

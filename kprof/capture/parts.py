@@ -6,8 +6,10 @@ after the last.
 
 A part gets its name when it is complete. A save (of a process that may soon be killed) writes the
 next part; the next flush writes that part again, with more in it. So no event is ever in two parts.
+What is salvaged of a rank that was killed has a number of its own, and never overwrites a part.
 At its end the rank merges its parts into the one file of the capture, a rename when there is only
-one. `recover_rank` does it for ranks that died.
+one. `recover_rank` does it for ranks that died. Parts stay until the capture is finished: whoever
+finds the one file complete needs nothing else, and whoever does not merges them again.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+# Why a part is cut short that the next one replaces.
+SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
 _INFO_KEY: Final = b"kprof_rank"
 _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
+# The last part of a rank; it has what a save before it has.
+SALVAGED_PART: Final = 1_000_000_000
 _MIN_ROWS_PER_GROUP: Final = 1 << 16
 _MOST_NAMED: Final = 5
 _MAX_FOOTER_BYTES: Final = (1 << 31) - 1
@@ -112,10 +118,9 @@ def part_number(path: Path) -> int:
 def ranks_with_parts(directory: Path) -> dict[int, list[Path]]:
     """The parts of every rank that has any, in their order."""
     parts: dict[int, list[Path]] = {}
-    for path in sorted(directory.glob("part-*.parquet")):
-        match = _PART_NAME.fullmatch(path.name)
-        if match:
-            parts.setdefault(int(match[1]), []).append(path)
+    found = [path for path in directory.glob("part-*.parquet") if _PART_NAME.fullmatch(path.name)]
+    for path in sorted(found, key=part_number):
+        parts.setdefault(int(path.name.split("-")[1]), []).append(path)
     return parts
 
 
@@ -131,9 +136,15 @@ def state_of_parts(directory: Path, rank: int) -> list[tuple[str, int]]:
 
 def remove_parts(directory: Path, rank: int) -> None:
     """Remove what an earlier process of this rank has left; raises CaptureError."""
-    for path in ranks_with_parts(directory).get(rank, []):
+    final = directory / events_file_name(rank)
+    for path in [final, *ranks_with_parts(directory).get(rank, [])]:
         with writing(path):
-            path.unlink()
+            path.unlink(missing_ok=True)
+
+
+def damaged_parts(directory: Path, rank: int) -> list[Path]:
+    """The parts of a rank of which nothing can be read."""
+    return [path for path in ranks_with_parts(directory).get(rank, []) if read_info(path) is None]
 
 
 def recover_rank(directory: Path, rank: int) -> RankInfo | None:
@@ -143,16 +154,32 @@ def recover_rank(directory: Path, rank: int) -> RankInfo | None:
     A message names those that are damaged. Raises CaptureError when the disk refuses.
     """
     final = directory / events_file_name(rank)
+    if (info := _info_of_all(final)) is not None:
+        return info
     found = {path: read_info(path) for path in ranks_with_parts(directory).get(rank, [])}
-    infos = {path: info for path, info in found.items() if info is not None}
-    damaged = [path for path in found if path not in infos]
+    infos = _without_save({path: info for path, info in found.items() if info is not None})
+    damaged = [path for path, info in found.items() if info is None]
     if infos:
         launches = tuple(launch for info in infos.values() for launch in info.launches)
-        united = msgspec.structs.replace(infos[max(infos)], launches=launches)
+        united = msgspec.structs.replace(infos[max(infos, key=part_number)], launches=launches)
         _unite(final, list(infos), united, damaged)
     if damaged:
         leave_message(directory, f"rank {rank}: {_describe_damage(damaged)}")
     return _info_of_all(final)
+
+
+def _without_save(infos: dict[Path, RankInfo]) -> dict[Path, RankInfo]:
+    """Without what a hanging rank saved, where that was salvaged as well: the one with more events
+    stays."""
+    import pyarrow.parquet as pq
+
+    saved = next((path for path, info in infos.items() if info.cut_short == SAVED), None)
+    salvaged = next((path for path in infos if part_number(path) == SALVAGED_PART), None)
+    if saved is None or salvaged is None:
+        return infos
+    has_more = pq.read_metadata(saved).num_rows > pq.read_metadata(salvaged).num_rows
+    superseded = salvaged if has_more and _is_readable(saved) else saved
+    return {path: info for path, info in infos.items() if path != superseded}
 
 
 def _describe_damage(damaged: list[Path]) -> str:
@@ -189,9 +216,6 @@ def _unite(
             paths[0].replace(final)
         return
     _write(final, _tables(paths, damaged), lambda: info)
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def _is_readable(path: Path) -> bool:

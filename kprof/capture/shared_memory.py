@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.private import (
+    UntrustedError,
     is_locked,
     locked,
     make_private,
@@ -64,15 +65,23 @@ def make_memory(directory: Path) -> str:
 
 
 def memory_of(directory: Path) -> Path | None:
-    """The folder that the ranks of a recording share on this host; None where there is none."""
-    waits = directory / WAITS_NAME
+    """The folder that the ranks of a recording share on this host; None where none is found."""
     with contextlib.suppress(OSError):
+        return find_memory(directory)
+    return None
+
+
+def find_memory(directory: Path) -> Path | None:
+    """The same, but raises OSError where nobody can say whether there is one."""
+    waits = directory / WAITS_NAME
+    try:
         if stat.S_ISDIR(waits.lstat().st_mode):
             return waits
         folder = _folder_of(directory, memory_root())
-        if folder.is_dir():
-            return folder
-    return None
+        folder.stat()
+    except (FileNotFoundError, UntrustedError):
+        return None
+    return folder
 
 
 def is_in_memory(folder: Path) -> bool:

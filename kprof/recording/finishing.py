@@ -19,11 +19,11 @@ from kprof.capture.claims import (
     read_messages,
     unrecorded_launches,
 )
-from kprof.capture.losses import count_launches, name_ranks
+from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
-from kprof.capture.parts import ranks_with_parts, recover_rank
+from kprof.capture.parts import SAVED, damaged_parts, ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
-from kprof.recording.keeping import NEVER_CLOSED, SAVED
+from kprof.recording.keeping import NEVER_CLOSED
 from kprof.recording.numbering import number_replays
 from kprof.recording.open_spans import keep_hang, unseen_waits
 from kprof.recording.runs import Outcome, describe_exit
@@ -111,7 +111,9 @@ def _all_infos(
     for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
-            infos[rank] = info if rank in told else _with_losses(info, counts.get(rank))
+            num_damaged = len(damaged_parts(directory, rank))
+            is_told = rank in told
+            infos[rank] = info if is_told else _with_losses(info, counts.get(rank), num_damaged)
     return tuple(infos[rank] for rank in sorted(infos))
 
 
@@ -126,26 +128,30 @@ def _salvage(directory: Path, rank: int) -> None:
         leave_message(directory, text)
 
 
-def _with_losses(info: RankInfo, num_launches: int | None) -> RankInfo:
-    """Note how many launches came after what the rank saved; None: their count is gone."""
+def _with_losses(info: RankInfo, num_launches: int | None, num_damaged: int) -> RankInfo:
+    """Note how many launches came after what the rank saved; None: their count is gone.
+
+    So many parts of the rank are damaged.
+    """
     # Otherwise it was salvaged, or an earlier `kprof recover` has said it.
     if info.cut_short not in (NEVER_CLOSED, SAVED):
         return info
     # A ring has lost earlier ones, too, and replays are not among those that were counted.
     latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
-    lost = _describe_lost(num_launches, latest)
+    lost = _describe_lost(num_launches, latest, is_whole=not num_damaged)
     if info.target != "cpu" and num_launches != latest + 1:
         lost += ", because only the GPU's memory had what was not written"
     return msgspec.structs.replace(info, cut_short=f"{info.cut_short}; {lost}")
 
 
-def _describe_lost(num_launches: int | None, latest: int) -> str:
-    """Which launches are lost of so many, of which those up to number `latest` are saved."""
+def _describe_lost(num_launches: int | None, latest: int, *, is_whole: bool) -> str:
+    """Which launches are lost of so many, of which those up to number `latest` are saved, if that
+    is whole."""
     if num_launches is None or num_launches <= latest:
         return "how many of its last launches are lost is not known"
     num_lost = num_launches - 1 - latest
     if not num_lost:
-        return "no launch is lost"
+        return "no launch is lost" if is_whole else IN_DAMAGED_PARTS
     last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
     return f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
 

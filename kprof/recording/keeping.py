@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.capture.manifest import Launch
-from kprof.capture.parts import PartWriter
+from kprof.capture.parts import SAVED, PartWriter
 from kprof.recording.arena_state import ArenaState, Word
 from kprof.recording.decode import Decoder
 from kprof.recording.interrupts import deferring_signals
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 # Why the capture of a rank is cut short whose process ended after a flush.
 NEVER_CLOSED: Final = "it ended without closing its recorder"
-# Of a part that the next one replaces.
-SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
 # How long a save waits for a part that is being written.
 _PATIENCE_S: Final = 5.0
 

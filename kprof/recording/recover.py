@@ -14,7 +14,7 @@ from kprof.capture.claims import Begun, ranks_in_use, read_begun, try_lock
 from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
 from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
-from kprof.capture.shared_memory import WAITS_NAME, discard, memory_of
+from kprof.capture.shared_memory import WAITS_NAME, discard, find_memory
 from kprof.errors import NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.private import copy_plain
@@ -68,7 +68,7 @@ def _copy(directory: Path, place: Path) -> None:
     for path in directory.iterdir():
         if path.is_file() and path.name != WAITS_NAME:
             copy_plain(path, place / path.name)
-    for path in (memory_of(directory) or place / WAITS_NAME).glob("rank-*"):
+    for path in (find_memory(directory) or place / WAITS_NAME).glob("rank-*"):
         copy_plain(path, place / (path.name if path.suffix else path.name + ON_DISK))
 
 

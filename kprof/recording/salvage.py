@@ -15,18 +15,27 @@ import msgspec
 import numpy as np
 
 from kprof import abi
-from kprof.capture.directory import rank_file
-from kprof.capture.losses import count_launches
+from kprof.capture.directory import events_file_name, rank_file
+from kprof.capture.files import reading
+from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches
 from kprof.capture.manifest import Launch, RankInfo
-from kprof.capture.parts import PartWriter, part_number, ranks_with_parts, read_info
-from kprof.capture.shared_memory import memory_of
+from kprof.capture.parts import (
+    SALVAGED_PART,
+    SAVED,
+    PartWriter,
+    damaged_parts,
+    part_number,
+    ranks_with_parts,
+    read_info,
+)
+from kprof.capture.shared_memory import find_memory
 from kprof.errors import ArenaError
 from kprof.hangs.lines import read_waits
 from kprof.private import open_plain, read_plain
 from kprof.recording import ledger
 from kprof.recording.arena_state import Handed, Word, read_arena
 from kprof.recording.decode import Decoder
-from kprof.recording.keeping import NEVER_CLOSED, SAVED
+from kprof.recording.keeping import NEVER_CLOSED
 from kprof.recording.rank_facts import info_of
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.slowest import found_slowest
@@ -43,12 +52,17 @@ def salvage(directory: Path, rank: int) -> bool:
     """Write what the arenas of a rank hold that has ended as one more part; False where nothing is
     there.
 
-    It takes the place of a part that was saved while the rank hung. Raises ArenaError where its
-    files make no sense, or its kernels were built with other headers, and CaptureError.
+    It never overwrites a part, so an attempt that was interrupted can be repeated. Raises
+    ArenaError where its files make no sense, or its kernels were built with other headers, and
+    CaptureError.
     """
-    folders = filter(None, (memory_of(directory), directory))
-    found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
-    lines = _read_lines(rank_file(directory, rank, "ledger"))
+    if read_info(directory / events_file_name(rank)) is not None:
+        # An earlier attempt has merged its parts, or the rank itself.
+        return False
+    with reading(directory):
+        folders = filter(None, (find_memory(directory), directory))
+        found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
+        lines = _read_lines(rank_file(directory, rank, "ledger"))
     if found is None or not _of_kind(lines, ledger.Facts):
         return False
     content, launches = found
@@ -59,10 +73,8 @@ def salvage(directory: Path, rank: int) -> bool:
     num_unfinished = waits.num_launches - waits.num_finished if waits and waits.num_finished else 0
     slowest = found_slowest(directory, rank)
     salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished, slowest)
-    writer = PartWriter(directory, rank, max(kept, default=-1) + 1)
-    writer.save(salvaged.tables(), salvaged.info)
-    # It is in a part now; should the capture not be finished, the next attempt begins with that.
-    rank_file(directory, rank, "ledger").unlink()
+    salvaged.has_damaged_parts = bool(damaged_parts(directory, rank))
+    PartWriter(directory, rank, SALVAGED_PART).save(salvaged.tables(), salvaged.info)
     return True
 
 
@@ -72,7 +84,7 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
     try:
         with os.fdopen(open_plain(rank_file(folder, rank, "arena")), "rb") as file:
             data = np.memmap(file, np.uint8, mode="r")
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return None
     if len(data) < ledger.ARENAS_OFFSET:
         return None
@@ -85,7 +97,7 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
 def _read_lines(path: Path) -> list[ledger.Line]:
     """What the JSON lines say, but those that were cut short; nothing where there is no file."""
     lines = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError):
         for text in read_plain(path).splitlines():
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 lines.append(_LINES.decode(text))
@@ -100,7 +112,11 @@ def _kept_parts(directory: Path, rank: int) -> dict[int, RankInfo]:
     """What the parts that the rank has kept say, by number."""
     paths = ranks_with_parts(directory).get(rank, [])
     infos = {part_number(path): read_info(path) for path in paths}
-    return {number: info for number, info in infos.items() if info and info.cut_short != SAVED}
+    return {
+        number: info
+        for number, info in infos.items()
+        if info and info.cut_short != SAVED and number != SALVAGED_PART
+    }
 
 
 class _Salvaged:
@@ -122,6 +138,7 @@ class _Salvaged:
     ) -> None:
         self._launches, self._lines, self._kept = launches, lines, kept
         self._num_unfinished, self._slowest = num_unfinished, slowest
+        self.has_damaged_parts = False
         self._facts = _of_kind(lines, ledger.Facts)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
@@ -194,7 +211,8 @@ class _Salvaged:
             if rows:
                 launches = count_launches(len(rows))
                 notes.append(f"also kept: what was in memory when it ended, {launches}")
-        cut_short = f"{NEVER_CLOSED}, so {self._which()} may lack events; no launch is lost"
+        lost = IN_DAMAGED_PARTS if self.has_damaged_parts else "no launch is lost"
+        cut_short = f"{NEVER_CLOSED}, so {self._which()} may lack events; {lost}"
         return info_of(facts.info, self._decoder, rows, notes, cut_short)
 
     def _which(self) -> str:

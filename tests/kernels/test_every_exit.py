@@ -1,0 +1,166 @@
+"""However `record` and `recover` are interrupted, at whatever step: no event is lost, and none is there twice."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import killed_state
+import pytest
+from killed_state import EMITTED
+
+from faults import fail_at, without_faults
+from kprof import private
+from kprof.capture.directory import Capture, unfinished_of
+from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage, remove_memory
+from kprof.recording import record as recording
+from kprof.recording.recover import recover
+from kprof.recording.runs import Outcome
+from replayed import library
+
+__all__ = ["library"]
+FAULTS = {
+    "Ctrl-C": KeyboardInterrupt(),
+    "a disk that refuses": OSError(errno.EIO, os.strerror(errno.EIO)),
+}
+
+
+class Left:
+    """What ranks have left, to be put into recordings again and again."""
+
+    def __init__(self, folder: Path, library: ctypes.CDLL, *options: str) -> None:
+        made = folder / "made"
+        made.mkdir(parents=True)
+        make_memory(made)
+        command = [sys.executable, killed_state.__file__, library._name, str(made), *options]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        assert subprocess.run(command, env=environment, check=False).returncode == -9
+        memory = memory_of(made)
+        assert memory is not None
+        self.files = [path for path in made.iterdir() if path.name != "waits"]
+        self.in_memory = Path(shutil.copytree(memory, folder / "memory"))
+        remove_memory(made)
+
+    def put_into(self, directory: Path) -> None:
+        for path in self.files:
+            shutil.copyfile(path, directory / path.name)
+        memory = memory_of(directory)
+        assert memory is not None
+        for path in self.in_memory.glob("rank-*"):
+            shutil.copyfile(path, memory / path.name)
+
+
+@pytest.fixture(scope="module")
+def killed(library: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    return Left(tmp_path_factory.mktemp("killed"), library)
+
+
+@pytest.fixture(scope="module")
+def ended(library: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    return Left(tmp_path_factory.mktemp("ended"), library, "close")
+
+
+def check_that_all_is_there(capture: Capture, what: str) -> None:
+    found = {info.rank: info.counts.recorded for info in capture.manifest.ranks}
+    assert found == EMITTED, what
+    assert not any(info.counts.dropped for info in capture.manifest.ranks), what
+
+
+def recover_whatever_is_left(output: Path, what: str) -> None:
+    """As a user would: the output, or what `kprof recover` makes of the rest."""
+    directory = unfinished_of(output)
+    if not output.exists():
+        assert directory.exists(), what
+        recover(directory, output)
+    check_that_all_is_there(Capture.open(output), what)
+    shutil.rmtree(output)
+    shutil.rmtree(directory, ignore_errors=True)
+    remove_garbage()
+    assert list(private.memory_root().iterdir()) == [], what
+
+
+def at_every_step(begin: Callable[[], Callable[[], object]], check: Callable[[str], None]) -> int:
+    """Call what `begin` returns with each fault at each step, and `check` what is left."""
+    num_steps, _ = fail_at(-1, None, begin())
+    check("no fault")
+    for name, fault in FAULTS.items():
+        for step in range(num_steps):
+            _, where = fail_at(step, fault, begin())
+            check(f"{name} at step {step}: {where}")
+    return num_steps
+
+
+@pytest.fixture
+def memory(killed: Left, ended: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A /dev/shm of the test's own, once there is what ranks leave."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setattr(private, "_MEMORY_DIR", folder)
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_recover_can_be_interrupted_at_every_step(
+    tmp_path: Path, how: str, is_beside: bool, request: pytest.FixtureRequest
+) -> None:
+    left: Left = request.getfixturevalue(how)
+    output = tmp_path / "run.kprof"
+    other = tmp_path / "other"
+    other.mkdir()
+    goal = other / "run.kprof" if is_beside else output
+
+    def begin() -> Callable[[], object]:
+        directory = unfinished_of(output)
+        directory.mkdir()
+        assert make_memory(directory) == ""
+        left.put_into(directory)
+        return lambda: recover(directory, goal)
+
+    def check(what: str) -> None:
+        if goal.exists() and is_beside:
+            goal.rename(output)
+        assert not list(other.iterdir()), what
+        recover_whatever_is_left(output, what)
+
+    assert at_every_step(begin, check) > 50
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_record_can_be_interrupted_at_every_step(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """From the end of the workload on: before, nothing is recorded yet, or its ranks do the work."""
+    left: Left = request.getfixturevalue(how)
+    output = tmp_path / "run.kprof"
+    finish: list[Callable[[], object]] = []
+
+    def play(*_: object) -> Outcome:
+        with without_faults():
+            left.put_into(unfinished_of(output))
+        return Outcome(137, False, 1.0)
+
+    monkeypatch.setattr(recording, "run_once", play)
+
+    def begin() -> Callable[[], object]:
+        finish.clear()
+        asked = recording.RecordRequest((sys.executable, "-c", ""), output)
+        return lambda: recording.record(asked)
+
+    def check(what: str) -> None:
+        if not output.exists() and not (unfinished_of(output) / "rank-00001.live").exists():
+            # Nothing was recorded yet.
+            shutil.rmtree(unfinished_of(output), ignore_errors=True)
+            remove_garbage()
+            return
+        recover_whatever_is_left(output, what)
+
+    assert at_every_step(begin, check) > 50
