@@ -73,7 +73,7 @@ def open_capture(run: Path, text: SelectionText) -> Capture:
 def trace_of(capture: Capture, text: SelectionText) -> Trace:
     """The selected part of a capture that is open."""
     from kprof.trace import Trace
-    from kprof.trace.selection import select
+    from kprof.trace.trace import select
 
     trace = Trace.open(capture)
     if not any(info.counts.recorded for info in trace.ranks):

@@ -7,6 +7,10 @@ Each function's docstring has definitions, units and error bounds. `findings` tu
 sentences.
 """
 
+import importlib
+import pkgutil
+from collections.abc import Callable
+
 from kprof.analysis.achieved import achieved_by_link, achieved_by_processor, achieved_by_region
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
 from kprof.analysis.barriers import barrier_waits
@@ -16,13 +20,13 @@ from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
 from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, Part, breakdown, find
-from kprof.analysis.metric import all_metrics, metric
+from kprof.analysis.metric import METRICS, metric
 from kprof.analysis.replay.critical_path import critical_path, critical_regions
 from kprof.analysis.replay.delay_costs import delay_costs
 from kprof.analysis.replay.what_if import what_if
 from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.stragglers import stragglers
-from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Summary, Table
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
 
 __all__ = [
@@ -69,3 +73,10 @@ __all__ = [
     "waits",
     "what_if",
 ]
+
+
+def all_metrics() -> "dict[str, Callable[[Summary], Table]]":
+    """Every metric in kprof.analysis, by name."""
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        importlib.import_module(module.name)
+    return dict(sorted(METRICS.items()))

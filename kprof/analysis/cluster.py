@@ -99,7 +99,7 @@ def _sums_on_a_worker(run: Path, selection: Selection, chosen: Slice) -> list[Fl
     trace = Trace.open(capture).select(
         **{name: getattr(selection, name) for name in selection.__dataclass_fields__}
     )
-    return sums_of_slice(FlowEnds.of(trace), chosen)
+    return sums_of_slice(FlowEnds.of(trace, trace.flow_sides), chosen)
 
 
 def _results(client: Any, jobs: list[Any]) -> list[Any]:

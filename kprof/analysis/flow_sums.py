@@ -28,7 +28,7 @@ from kprof.trace.flows.pairing import Ends
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kprof.trace import Trace
+    from kprof.trace.events import Events
 
 # The sends and waits of a slice are in memory together, about 60 bytes each.
 EVENTS_PER_SLICE: Final = 3_000_000
@@ -53,7 +53,7 @@ class CallsPaired:
 @memo
 def flow_ends(summary: Summary) -> FlowEnds:
     """The sends and waits that can match."""
-    return FlowEnds.of(summary.trace)
+    return FlowEnds.of(summary.trace, summary.trace.flow_sides)
 
 
 def calls_paired(summary: Summary) -> CallsPaired:
@@ -174,7 +174,7 @@ class _Bounds:
     between_ns: NDArray[np.float64]
 
     @staticmethod
-    def of(trace: Trace) -> _Bounds:
+    def of(trace: Events) -> _Bounds:
         ranks = sorted(info.rank for info in trace.manifest.ranks)
         alignment = trace.alignment
         to_reference = (

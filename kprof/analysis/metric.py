@@ -11,8 +11,6 @@ report says why the table is missing.
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Concatenate, Final, ParamSpec
 
@@ -20,7 +18,7 @@ from kprof.analysis.memo import memo
 from kprof.analysis.summary import Summary, Table
 
 _P = ParamSpec("_P")
-_METRICS: Final[dict[str, Callable[[Summary], Table]]] = {}
+METRICS: Final[dict[str, Callable[[Summary], Table]]] = {}
 
 
 def metric(
@@ -46,18 +44,9 @@ def metric(
             return remembered(summary, *args, **kwargs)
 
         key = name or function.__name__
-        assert key not in _METRICS, f"two metrics are called {key}"
+        assert key not in METRICS, f"two metrics are called {key}"
         # All other parameters of a metric have defaults.
-        _METRICS[key] = checked
+        METRICS[key] = checked
         return checked
 
     return decorate
-
-
-def all_metrics() -> dict[str, Callable[[Summary], Table]]:
-    """Every metric in kprof.analysis, by name."""
-    import kprof.analysis
-
-    for module in pkgutil.walk_packages(kprof.analysis.__path__, "kprof.analysis."):
-        importlib.import_module(module.name)
-    return dict(sorted(_METRICS.items()))

@@ -100,7 +100,7 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
     """The flows of everything that is exported. The lookup is valid within the context."""
     # PieceFiles look up blocks, and other groupings renumber them.
     is_large = source.grouping.is_by_block and source.num_events > _EVENTS_PER_JOIN
-    ends = FlowEnds.of(source.trace)
+    ends = FlowEnds.of(source.trace, source.trace.flow_sides)
     if not is_large or not source.trace.regions.flows:
         # A few selected blocks still communicate with all others: pieces of the selection's size
         # would be thousands.

@@ -1,7 +1,7 @@
 """Reading: all ranks of a capture on one clock, as views for SQL, or a selected part of them.
 
-`trace.py` has the Trace, `views.py` its SQL, `flows/` joins sends with the waits that they
-released, `selection.py` parses what users select.
+`trace.py` has the Trace: the events (`events.py`, `views.py` has the SQL) and the flows, for which
+`flows/` joins sends with the waits that they released. `selection.py` parses what users select.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from kprof.trace.trace import Trace
-
 
 _T = TypeVar("_T")
 
@@ -67,11 +65,11 @@ class Queries(ABC):
 
 
 class Workspace(Queries):
-    """Tables of one's own beside the views of a trace, which does not change by them."""
+    """Further tables beside the views of a trace, which stays as it is."""
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._con = trace.new_connection()
+    def __init__(self, views: Queries) -> None:
+        self._views = views
+        self._con = views._con.cursor()
 
     def put(self, name: str, table: pa.Table) -> None:
         """Keep a small table for later queries; one of that name is replaced."""
@@ -83,7 +81,7 @@ class Workspace(Queries):
         return len(self.frame(query, [name])) > 0
 
     def _load_next(self) -> bool:
-        return self._trace._load_next()
+        return self._views._load_next()
 
 
 def insert(con: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> None:

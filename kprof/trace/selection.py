@@ -11,16 +11,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
 from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
 
 # A selection becomes a list of numbers in a query; more than this is a mistyped range.
 _MAX_NUMBERS: Final = 1 << 20
@@ -49,21 +46,6 @@ class SelectionText:
     launches: str | None = None
     regions: str | None = None
     time: str | None = None
-
-
-def select(trace: Trace, text: SelectionText) -> Trace:
-    """The trace narrowed to what `text` asks for; raises SelectionError."""
-    options = {name: value for name, value in asdict(text).items() if value is not None}
-    if not options:
-        return trace
-    selected = trace.select(**fields_of_words(options, trace.regions.names, "--"))
-    if selected.is_empty() and not trace.is_empty():
-        given = " ".join(f"--{name} {value}" for name, value in options.items() if value)
-        from kprof.capture.losses import why_empty
-
-        why = why_empty(trace.manifest, selected.ranks) or _extent(trace)
-        raise SelectionError(f"{given} leaves no events: {why}")
-    return selected
 
 
 # What Python calls one of them, too.
@@ -125,19 +107,6 @@ def _regions_like(patterns: Sequence[str], names: Sequence[str]) -> Iterator[str
     """The names that patterns match; in Python, a region's own name matches only itself."""
     for pattern in patterns:
         yield from [pattern] if pattern in names else _matches(pattern.strip(), names)
-
-
-def _extent(trace: Trace) -> str:
-    """What there is to select from."""
-    row = trace.frame(
-        "SELECT min(launch), max(launch), min(block), max(block), max(end_ns) - min(start_ns) "
-        "FROM events"
-    ).iloc[0]
-    first_launch, last_launch, first_block, last_block, length_ns = (int(value) for value in row)
-    return (
-        f"there are launches {first_launch}-{last_launch} and blocks {first_block}-{last_block} "
-        f"in {length_ns / 1000:.0f} us"
-    )
 
 
 def parse_numbers(text: str, what: str) -> tuple[int, ...]:

@@ -26,35 +26,22 @@ rank's own clock. `warp` is -1 for a track of the whole block.
 
 from __future__ import annotations
 
-import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.capture.database import locked_database
 from kprof.capture.directory import Capture
-from kprof.capture.manifest import Alignment, Manifest, RankInfo
+from kprof.capture.manifest import Manifest
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summary
-from kprof.errors import ClockError, SelectionError
-from kprof.regions import Region, RegionTable, merge_tables
-from kprof.trace.queries import Queries, reading
-from kprof.trace.selection import fields_of_words
-from kprof.trace.views import (
-    Selection,
-    Source,
-    can_use_summaries,
-    close_events,
-    create_views,
-    cut_sql,
-    fill_flows,
-    open_events,
-)
+from kprof.errors import SelectionError
+from kprof.trace.events import Events
+from kprof.trace.queries import reading
+from kprof.trace.selection import SelectionText, fields_of_words
+from kprof.trace.views import Selection, Source, fill_flows
 
 if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
     import pyarrow as pa
     from typing_extensions import Self
 
@@ -64,7 +51,7 @@ if TYPE_CHECKING:
 _MAX_NAMED: Final = 16
 
 
-class Trace(Queries):
+class Trace(Events):
     """All events of a capture on one clock. `Trace.open` makes one, `Trace.from_table` in tests."""
 
     def __init__(
@@ -74,24 +61,10 @@ class Trace(Queries):
         selection: Selection,
         whole: Trace | None = None,
     ) -> None:
-        self.manifest = manifest
-        self.selection = selection
+        super().__init__(manifest, source, selection)
         # The whole trace: which launch answers which depends on all launches.
         self._whole = whole or self
-        # Its files have to be checked (`source.checksums`) before one is read.
-        self.source = source
-        self._merged = merge_tables([info.regions for info in manifest.ranks])
-        self._con = locked_database([*source.files, *(path for _, path in source.summaries)])
-        self._loading = threading.RLock()
-        if selection.time_ns is not None:
-            # Its views need the start of the first event.
-            source.checksums.check(source.files)
-        self._has_events = not source.checksums.unread(source.files)
         self._has_flows = False
-        with reading():
-            create_views(self._con, manifest, self._merged, source, selection)
-            if not self._has_events:
-                close_events(self._con)
 
     @classmethod
     def open(cls, path: str | Path | Capture) -> Self:
@@ -107,46 +80,6 @@ class Trace(Queries):
         return cls(manifest, Source(table=events), Selection())
 
     @property
-    def regions(self) -> RegionTable:
-        """The regions of all kernels and ranks, merged by name."""
-        return self._merged.table
-
-    @property
-    def ranks(self) -> tuple[RankInfo, ...]:
-        """The ranks that were recorded and are selected."""
-        wanted = self.selection.ranks
-        return tuple(info for info in self.manifest.ranks if wanted is None or info.rank in wanted)
-
-    @property
-    def summarised_ranks(self) -> frozenset[int]:
-        """The selected ranks whose stored summaries hold for this selection."""
-        if not can_use_summaries(self.selection):
-            return frozenset()
-        stored = {rank for rank, _ in self.source.summaries}
-        return frozenset(info.rank for info in self.ranks if info.rank in stored)
-
-    @property
-    def whole_files(self) -> dict[int, Path]:
-        """The files of the selected ranks if they are selected whole.
-
-        Empty for traces in memory.
-        """
-        if replace(self.selection, ranks=None) != Selection():
-            return {}
-        files = dict(
-            zip((info.rank for info in self.manifest.ranks), self.source.files, strict=False)
-        )
-        return {info.rank: files[info.rank] for info in self.ranks if info.rank in files}
-
-    @property
-    def local_regions(self) -> dict[int, dict[int, Region]]:
-        """By rank: the regions as that rank declared them, by their ids in `regions`."""
-        return {
-            info.rank: {ids[region.id]: region for region in info.regions.regions}
-            for info, ids in zip(self.manifest.ranks, self._merged.id_maps, strict=True)
-        }
-
-    @property
     def flow_sides(self) -> tuple[Side, ...]:
         """Which launches send and wait for each other, over the whole capture."""
         return self._whole._flow_sides
@@ -156,31 +89,6 @@ class Trace(Queries):
         from kprof.trace.flows.launches import flow_sides
 
         return flow_sides(self)
-
-    @cached_property
-    def cut_sql(self) -> str:
-        """SQL: is a raw event `e` with its clock segment `c` in the selected blocks and times?"""
-        with reading():
-            return cut_sql(self._con, self.selection)
-
-    @property
-    def alignment(self) -> Alignment | None:
-        """How the ranks' clocks were aligned, or None when they were not."""
-        return self.manifest.alignment
-
-    @property
-    def is_on_one_clock(self) -> bool:
-        """Whether times of different ranks can be compared, or one rank only is selected."""
-        return self.manifest.is_on_one_clock or len(self.ranks) <= 1
-
-    def require_alignment(self, what: str) -> Alignment | None:
-        """Refuse a cross-rank number on unaligned clocks; None where there is only one rank."""
-        if not self.is_on_one_clock:
-            note = self.manifest.alignment_note or "the recording has no clock calibration"
-            needs = f"needs the ranks on one clock, and they are not: {note}"
-            still = "numbers within one rank still hold"
-            raise ClockError(f"{what} {needs}; {still}", f"this {needs}; {still}")
-        return self.alignment
 
     def select(self, **words: Any) -> Self:
         """The part of the trace that these options of the command line select; None takes one back.
@@ -217,46 +125,6 @@ class Trace(Queries):
         self.require_events()
         return self.sql(text)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """All selected events, by rank, block, warp and start."""
-        return self.frame("SELECT * FROM events ORDER BY rank, block, warp, start_ns, end_ns DESC")
-
-    def window_ns(self) -> tuple[int, int]:
-        """First start and last end of all selected events; (0, 0) when there are none."""
-        row = self._row("SELECT min(start_ns), max(end_ns) FROM events")
-        return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
-
-    def origin_ns(self) -> int:
-        """The first start of all events, selected or not: time 0 of a selection."""
-        (first_ns,) = self._row("SELECT coalesce(min(start_ns), 0) FROM all_events")
-        return int(first_ns)
-
-    def num_events(self) -> int:
-        """How many events are selected."""
-        if self.whole_files:
-            # What the footers say (Manifest.with_events_found): no file needs to be read.
-            return sum(info.counts.recorded for info in self.ranks)
-        # Counting records reads no column; the view would align every event first.
-        row = self._row("SELECT count(*) FROM selected_raw_events")
-        return int(row[0])
-
-    def is_empty(self) -> bool:
-        """Whether no event is selected; stops at the first one that is."""
-        return len(self.frame("SELECT 1 FROM selected_raw_events LIMIT 1")) == 0
-
-    def new_connection(self) -> duckdb.DuckDBPyConnection:
-        """Another connection to the same views, for tables that are not the trace's (Workspace)."""
-        return self._con.cursor()
-
-    def require_events(self) -> None:
-        """Let queries read events. Raises CorruptCaptureError if a file was changed: the first call
-        reads all files."""
-        with self._loading:
-            if not self._has_events:
-                self.source.checksums.check(self.source.files)
-                open_events(self._con, self.source)
-                self._has_events = True
-
     def require_flows(self) -> None:
         """Let queries read flows. The first call joins all sends with their waits; raises like
         `require_events`."""
@@ -265,22 +133,44 @@ class Trace(Queries):
         self.require_events()
         with self._loading, reading():
             if not self._has_flows:
-                fill_flows(self._con, flow_pairs(self))
+                fill_flows(self._con, flow_pairs(self, self.flow_sides))
                 self._has_flows = True
 
     def _load_next(self) -> bool:
-        if not self._has_events:
-            self.require_events()
-        elif not self._has_flows:
-            self.require_flows()
-        else:
+        if super()._load_next():
+            return True
+        if self._has_flows:
             return False
+        self.require_flows()
         return True
 
-    def _row(self, query: str) -> tuple[Any, ...]:
-        """The only row; fetching all ends the query, which a fetch of one would leave open."""
-        with reading():
-            return self._run(lambda: self._con.execute(query)).fetchall()[0]
+
+def select(trace: Trace, text: SelectionText) -> Trace:
+    """The trace narrowed to what `text` asks for; raises SelectionError."""
+    options = {name: value for name, value in asdict(text).items() if value is not None}
+    if not options:
+        return trace
+    selected = trace.select(**fields_of_words(options, trace.regions.names, "--"))
+    if selected.is_empty() and not trace.is_empty():
+        given = " ".join(f"--{name} {value}" for name, value in options.items() if value)
+        from kprof.capture.losses import why_empty
+
+        why = why_empty(trace.manifest, selected.ranks) or _extent(trace)
+        raise SelectionError(f"{given} leaves no events: {why}")
+    return selected
+
+
+def _extent(trace: Trace) -> str:
+    """What there is to select from."""
+    row = trace.frame(
+        "SELECT min(launch), max(launch), min(block), max(block), max(end_ns) - min(start_ns) "
+        "FROM events"
+    ).iloc[0]
+    first_launch, last_launch, first_block, last_block, length_ns = (int(value) for value in row)
+    return (
+        f"there are launches {first_launch}-{last_launch} and blocks {first_block}-{last_block} "
+        f"in {length_ns / 1000:.0f} us"
+    )
 
 
 def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:

@@ -273,7 +273,8 @@ def test_a_launch_with_a_little_too_many_ends_is_read_at_once(max_ends: int, par
             build.span(
                 rank=rank, region=region, start_ns=slot, duration_ns=1, peer=1 - rank, slot=slot
             )
-    slices = list(FlowEnds.of(build.trace()).slices(max_ends))
+    trace = build.trace()
+    slices = list(FlowEnds.of(trace, trace.flow_sides).slices(max_ends))
     assert [chosen.parts for chosen in slices] == [parts] * parts
 
 
@@ -283,7 +284,8 @@ def test_slices_of_a_large_launch_add_up() -> None:
     for slot in range(40):
         run.send(slot=slot % 20, at=200 * slot)
         run.wait(slot=slot % 20, at=200 * slot + 10)
-    ends = FlowEnds.of(run.trace())
+    trace = run.trace()
+    ends = FlowEnds.of(trace, trace.flow_sides)
     slices = list(ends.slices(max_ends=16))
     assert len(slices) == 5
     found = [len(ends.pair(*ends.read(part))[0]) for part in slices]

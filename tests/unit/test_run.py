@@ -192,7 +192,7 @@ def test_completion_shows_what_there_is(run: kprof.Run) -> None:
     shown = {name for name in dir(run) if not name.startswith("_")}
     assert {name for name in shown if not getattr(kprof.Run, name, run.trace).__doc__} == set()
     # What a Trace has for analyses is one step away, and hides nothing here.
-    assert not shown & {"source", "require_flows", "new_connection", "cut_sql", "flow_sides"}
+    assert not shown & {"source", "require_flows", "cut_sql", "flow_sides"}
     assert set(dir(kprof)) == {*kprof.__all__, "__version__"}
     assert all(getattr(kprof, name).__doc__ for name in kprof.__all__)
 

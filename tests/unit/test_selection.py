@@ -16,8 +16,8 @@ from kprof.trace.selection import (
     parse_numbers,
     parse_size_bytes,
     parse_time_range,
-    select,
 )
+from kprof.trace.trace import select
 from synthetic import TraceBuilder
 
 NAMES = ["dispatch/send", "dispatch/wait-token", "combine/send", "what?"]

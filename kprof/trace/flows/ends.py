@@ -7,7 +7,7 @@ by slot: a send and its wait have the same slot, so they are in the same slice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ from kprof.trace.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kprof.trace import Trace
+    from kprof.trace.events import Events
 
 _SIDES: Final = "flow_sides"
 
@@ -45,14 +45,14 @@ class Slice:
 class FlowEnds:
     """The sends and waits of a trace that can meet."""
 
-    trace: Trace
+    trace: Events
     sides: tuple[Side, ...]
     tables: Workspace
 
     @staticmethod
-    def of(trace: Trace) -> FlowEnds:
-        """Those of the selection, with the launches matched over the whole capture."""
-        sides = tuple(side for side in trace.flow_sides if _is_selected(side, trace))
+    def of(trace: Events, all_sides: Iterable[Side]) -> FlowEnds:
+        """Those of the selection; `all_sides` are of the whole capture (`Trace.flow_sides`)."""
+        sides = tuple(side for side in all_sides if _is_selected(side, trace))
         tables = Workspace(trace)
         tables.put(_SIDES, _sides_table(trace, sides))
         return FlowEnds(trace, sides, tables)
@@ -188,7 +188,7 @@ def _numpy(column: Any) -> NDArray[Any]:
     return values
 
 
-def _is_selected(side: Side, trace: Trace) -> bool:
+def _is_selected(side: Side, trace: Events) -> bool:
     """The condition on ranks, launches and regions.
 
     Blocks and times must wait until after the join.
@@ -204,7 +204,7 @@ def _is_selected(side: Side, trace: Trace) -> bool:
     )
 
 
-def _sides_table(trace: Trace, sides: tuple[Side, ...]) -> pa.Table:
+def _sides_table(trace: Events, sides: tuple[Side, ...]) -> pa.Table:
     """What the query needs to know of each side, by local region ids."""
     import pyarrow as pa
 

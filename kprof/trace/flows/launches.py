@@ -29,7 +29,7 @@ from kprof.capture.manifest import Manifest, RankInfo
 from kprof.regions import FlowRule
 
 if TYPE_CHECKING:
-    from kprof.trace import Trace
+    from kprof.trace.events import Events
 
 
 @dataclass(frozen=True, order=True)
@@ -220,13 +220,13 @@ def _sides(
             yield Side(rule_idx, False, region, rank, launch, epoch, turn, group, num_ends)
 
 
-def flow_sides(trace: Trace) -> tuple[Side, ...]:
+def flow_sides(trace: Events) -> tuple[Side, ...]:
     """Match the launches of a whole capture."""
     rules = trace.regions.flows
     return match_launches(trace.manifest, rules, count_ends(trace)) if rules else ()
 
 
-def count_ends(trace: Trace) -> dict[tuple[int, int, int], int]:
+def count_ends(trace: Events) -> dict[tuple[int, int, int], int]:
     """Sends and waits by (rank, launch, region id), from stored summaries where there are any."""
     stored = {rank for rank, _ in trace.source.summaries} if _are_spans(trace) else set()
     others = [str(info.rank) for info in trace.manifest.ranks if info.rank not in stored]
@@ -247,7 +247,7 @@ def count_ends(trace: Trace) -> dict[tuple[int, int, int], int]:
     return {(rank, launch, region): n for rank, launch, region, n in zip(*columns, strict=True)}
 
 
-def _are_spans(trace: Trace) -> bool:
+def _are_spans(trace: Events) -> bool:
     """Summaries count spans only."""
     regions = {region for rule in trace.regions.flows for region in (rule.send, rule.wait)}
     return all(trace.regions[region].kind.value == "span" for region in regions)

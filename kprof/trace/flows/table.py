@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kprof.trace.flows.ends import FlowEnds
@@ -10,16 +10,17 @@ from kprof.trace.flows.ends import FlowEnds
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kprof.trace import Trace
+    from kprof.trace.events import Events
+    from kprof.trace.flows.launches import Side
 
 _ENDS_PER_SLICE: Final = 2_000_000
 
 
-def flow_pairs(trace: Trace) -> Iterator[pa.Table]:
+def flow_pairs(trace: Events, sides: Iterable[Side]) -> Iterator[pa.Table]:
     """All flows of the selection, slice by slice."""
     import pyarrow as pa
 
-    ends = FlowEnds.of(trace)
+    ends = FlowEnds.of(trace, sides)
     for chosen in ends.slices(_ENDS_PER_SLICE):
         sends, waits = ends.read(chosen)
         s, w = ends.pair(sends, waits)

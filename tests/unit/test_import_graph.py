@@ -1,0 +1,48 @@
+"""Folders that can be read from top to bottom: no circle of imports, and none that points up."""
+
+from __future__ import annotations
+
+import pytest
+
+from import_graph import circles, import_graph
+
+# Folders, and what stands above them.
+ABOVE = {
+    "kprof.trace": (
+        "kprof.analysis",
+        "kprof.export",
+        "kprof.importers",
+        "kprof.report",
+        "kprof.run",
+    ),
+    "kprof.analysis": ("kprof.export", "kprof.importers", "kprof.report", "kprof.run"),
+    "kprof.analysis.replay": ("kprof.analysis.findings", "kprof.report"),
+}
+
+
+@pytest.mark.parametrize("package", ["kprof.trace", "kprof.analysis"])
+def test_no_modules_import_each_other(package: str) -> None:
+    whole = import_graph("kprof")
+    inside = {name: imported for name, imported in whole.items() if is_in(name, package)}
+    assert len(inside) > 10
+    assert [sorted(circle) for circle in circles(inside)] == []
+
+
+@pytest.mark.parametrize("package", list(ABOVE))
+def test_no_import_points_up(package: str) -> None:
+    up = [
+        f"{name} imports {other}"
+        for name, imported in import_graph("kprof").items()
+        for other in imported
+        if is_in(name, package) and any(is_in(other, above) for above in ABOVE[package])
+    ]
+    assert up == []
+
+
+def test_what_a_circle_is() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+    assert circles({"a": {"b"}, "b": set()}) == []
+
+
+def is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
