@@ -16,6 +16,7 @@ import typer
 
 from kprof.errors import KprofError
 from kprof_cli import (
+    cleaning,
     comparing,
     demo,
     doctor,
@@ -50,6 +51,7 @@ app.command(
     epilog="Example: kprof record --nproc 8 -- python train.py --steps 3",
 )(recording.record)
 app.command(epilog="Example: kprof recover run.kprof.unfinished")(recording.recover)
+app.command(epilog="Example: kprof clean")(cleaning.clean)
 app.command(epilog="Example: kprof watch run.kprof --metrics 9400")(watching.watch)
 for command in (reading.info, reading.stats, reading.waits, reading.report, reading.query):
     app.command()(command)
@@ -83,6 +85,9 @@ def options(
     ] = False,
 ) -> None:
     """See inside multi-GPU kernels: which threadblock waited for which rank, how long, and why."""
+    from kprof.capture.shared_memory import remove_garbage
+
+    remove_garbage()
 
 
 def run(arguments: Sequence[str]) -> int:

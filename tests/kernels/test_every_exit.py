@@ -25,6 +25,8 @@ from kprof.recording.runs import Outcome
 from replayed import library
 
 __all__ = ["library"]
+# Ctrl-C ends everything: between two changes it leaves the same files wherever it comes. An error may be dropped, so it
+# comes at what reads, too.
 FAULTS = {
     "Ctrl-C": KeyboardInterrupt(),
     "a disk that refuses": OSError(errno.EIO, os.strerror(errno.EIO)),
@@ -85,15 +87,20 @@ def recover_whatever_is_left(output: Path, what: str) -> None:
     assert list(private.memory_root().iterdir()) == [], what
 
 
-def at_every_step(begin: Callable[[], Callable[[], object]], check: Callable[[str], None]) -> int:
+def at_every_step(
+    begin: Callable[[], Callable[[], object]], check: Callable[[str], None], *, reads: bool
+) -> int:
     """Call what `begin` returns with each fault at each step, and `check` what is left."""
-    num_steps, _ = fail_at(-1, None, begin())
-    check("no fault")
+    num_all = 0
     for name, fault in FAULTS.items():
+        only_changes = not reads or isinstance(fault, KeyboardInterrupt)
+        num_steps, _ = fail_at(-1, None, begin(), only_changes)
+        check("no fault")
         for step in range(num_steps):
-            _, where = fail_at(step, fault, begin())
+            _, where = fail_at(step, fault, begin(), only_changes)
             check(f"{name} at step {step}: {where}")
-    return num_steps
+        num_all += num_steps
+    return num_all
 
 
 @pytest.fixture
@@ -130,7 +137,7 @@ def test_recover_can_be_interrupted_at_every_step(
         assert not list(other.iterdir()), what
         recover_whatever_is_left(output, what)
 
-    assert at_every_step(begin, check) > 50
+    assert at_every_step(begin, check, reads=how == "killed" and not is_beside) > 30
 
 
 @pytest.mark.usefixtures("memory")
@@ -163,4 +170,4 @@ def test_record_can_be_interrupted_at_every_step(
             return
         recover_whatever_is_left(output, what)
 
-    assert at_every_step(begin, check) > 50
+    assert at_every_step(begin, check, reads=False) > 30

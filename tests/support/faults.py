@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 _STEPS = ("open", "os.", "shutil.", "mmap.", "fcntl.", "tempfile.")
+_CHANGES = (
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.truncate",
+    "os.chmod",
+    "shutil.",
+)
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class _Injector:
@@ -20,14 +32,24 @@ class _Injector:
         self.fails_at = -1
         self.error: BaseException | None = None
         self.where = ""
+        self.only_changes = False
 
     def see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.thread != threading.get_ident() or not event.startswith(_STEPS):
+            return
+        if self.only_changes and not is_change(event, arguments):
             return
         self.num_steps += 1
         if self.num_steps - 1 == self.fails_at and self.error is not None:
             self.where = f"{event} {arguments[:2]}"
             raise self.error
+
+
+def is_change(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether the files may be others after this step."""
+    if event == "open":
+        return bool(arguments[2] & _WRITES)
+    return event.startswith(_CHANGES)
 
 
 _injector = _Injector()
@@ -45,9 +67,12 @@ def without_faults() -> Iterator[None]:
 
 
 def fail_at(
-    step: int, error: BaseException | None, function: Callable[[], object]
+    step: int,
+    error: BaseException | None,
+    function: Callable[[], object],
+    only_changes: bool = False,
 ) -> tuple[int, str]:
-    """Call a function, and raise at one of its steps, if it has as many.
+    """Call a function, and raise at one of its steps, if it has as many. `only_changes`: those that only read are none.
 
     Returns the number of its steps so far, and what the fault interrupted. Whatever the function raises is dropped: a
     fault may come out as another error, or as none.
@@ -58,6 +83,7 @@ def fail_at(
         _hooks.append(_injector)
     _injector.__init__()  # type: ignore[misc]
     _injector.fails_at, _injector.error = step, error
+    _injector.only_changes = only_changes
     _injector.thread = threading.get_ident()
     try:
         function()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kprof
+import kprof_cli.main
 from kprof import private
 from kprof.capture.claims import Begun, prepare_messages, write_begun
 from kprof.capture.directory import begin_capture
@@ -28,6 +29,7 @@ from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.hangs.look import look_at
 from kprof.recording.record import RecordRequest, record, session
+from kprof.recording.recover import locked as run_lock
 from kprof.recording.recover import recover
 
 OTHER_USER = 12345
@@ -395,3 +397,42 @@ def test_a_build_that_others_could_have_made_is_not_run(
     assert not found.is_relative_to(cache)
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
     assert "set KPROF_CACHE_DIR to a directory of yours" in capfd.readouterr().err
+
+
+# kprof clean
+
+
+def test_clean_keeps_what_can_be_recovered(
+    memory: Path, run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_memory(run)
+    folder = memory_of(run)
+    assert folder is not None
+    assert kprof_cli.main.run(["clean"]) == 0
+    assert capfd.readouterr().out.split() == [
+        "0",
+        "MiB",
+        "recoverable",
+        "kprof",
+        "recover",
+        str(run),
+    ]
+    assert folder.is_dir()
+    with run_lock(run):
+        kprof_cli.main.run(["clean", "--force"])
+        assert "in use" in capfd.readouterr().out
+        assert folder.is_dir()
+    kprof_cli.main.run(["clean", "--force"])
+    assert "removed" in capfd.readouterr().out
+    assert not folder.exists()
+    kprof_cli.main.run(["clean"])
+    assert capfd.readouterr().out == "no recording has left anything in /dev/shm\n"
+
+
+def test_every_command_removes_what_nobody_can_recover(memory: Path, run: Path) -> None:
+    make_memory(run)
+    folder = memory_of(run)
+    assert folder is not None
+    shutil.rmtree(run)
+    kprof_cli.main.run(["clean"])
+    assert not folder.exists()
