@@ -1,4 +1,4 @@
-"""Small steps over columns that are sorted or numbered by group."""
+"""Small operations on columns that are sorted or numbered by group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kprof.analysis.replay.spans import Floats, Ints
 
 
 def firsts_of(groups: Ints) -> Ints:
-    """Index of the first element of every number of a sorted column."""
+    """The index of the first element of every group of a sorted column."""
     return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]]) if len(groups) else groups[:0]
 
 
 def runs_of(values: Ints) -> list[tuple[int, int]]:
-    """Begin and end of every run of equal values."""
+    """[begin, end) of every run of equal values."""
     edges = np.flatnonzero(np.r_[True, values[1:] != values[:-1], True]).tolist()
     return list(itertools.pairwise(edges))
 
@@ -31,7 +31,7 @@ def extents(groups: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 
 def turns_of(groups: Ints, by: Ints | None = None) -> Ints:
-    """The how manieth of its group every element is, in the order of `by` or as they come."""
+    """The position of every element in its group (from 0), sorted by `by` or in the given order."""
     order = np.lexsort((np.arange(len(groups)) if by is None else by, groups))
     sizes = np.bincount(groups)
     turns = np.empty(len(groups), dtype=np.int64)
@@ -59,7 +59,7 @@ def grouped_median(groups: Ints, values: Floats, count: int) -> Floats:
 
 
 def grouped(*columns: Ints) -> tuple[Ints, Ints]:
-    """An element of every distinct row of columns (numbers from -1), and every element's row."""
+    """One example of every distinct row of columns (values from -1 on), and every element's row."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         key = key * (int(column.max(initial=0)) + 2) + column + 1

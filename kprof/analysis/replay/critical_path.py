@@ -50,7 +50,7 @@ def critical_regions(summary: Summary, call: Call | None = None) -> Table:
 
 
 def _walk(graph: Graph) -> list[_Segment]:
-    """Segments from the last to the first; `time` never grows, so that the walk ends."""
+    """Segments from the last to the first. `time` never grows, so the walk ends."""
     spans = graph.spans
     node = int(spans.end.argmax())
     time = int(spans.end[node])
@@ -99,8 +99,7 @@ def _releaser(graph: Graph, node: int, time: int) -> tuple[int, int, str] | None
         members = (graph.barrier == graph.barrier[node]).nonzero()[0]
         last = int(members[spans.start[members].argmax()])
         entered = int(spans.start[last])
-        # By its own clock a rank may leave before the last one enters: clocks are known within
-        # their error.
+        # Clocks have errors: a rank may seem to leave before the last one enters.
         is_left = entered < time or time >= int(spans.end[node])
         if last != node and int(spans.start[node]) < entered and is_left:
             return last, min(entered, time), "release"
@@ -108,6 +107,6 @@ def _releaser(graph: Graph, node: int, time: int) -> tuple[int, int, str] | None
 
 
 def _last_span(spans: Spans, launch: int) -> int:
-    """The span of a launch that ends last, and of several the last one; -1 for no launch."""
+    """The last span of a launch to end; -1 for no launch."""
     members = (spans.launch == launch).nonzero()[0][::-1]
     return int(members[spans.end[members].argmax()]) if len(members) else -1

@@ -1,13 +1,13 @@
-"""Everything in a graph that takes time by itself, in one table: what hypotheses shorten.
+"""Everything in a graph that takes time by itself, in one table: what edits shorten.
 
-    own      a span that does not wait: its duration; of one that does: a look at its flag
-    gap      between two spans of a track, or a launch and the first span of a track: no records
-    travel   from a send to the wait that it holds up
-    launch   between a rank's launch and the one before, or since the first rank began the call
+    own      the duration of a span that does not wait; a look at its flag if it does
+    gap      the time without records between two spans of a track, or before its first span
+    travel   the time from a send to the wait that it releases
+    launch   the time between a rank's launch and the one before, or since the call began
 
-Elements of one class do the same thing: the same region, the same two regions around a gap. Only
-those are compared. Kernels that are launched in different calls do different things. Every element
-has a place: a rank and a block; of a transfer, its source and its destination.
+Elements of one class do the same thing, and only those are compared: spans of one region, gaps
+between the same two regions. Kernels that are launched in different calls are different classes.
+Every element has a place: its rank and block, or the source and destination of a transfer.
 """
 
 from __future__ import annotations
@@ -34,10 +34,15 @@ class Family(IntEnum):
 
 @dataclass(frozen=True)
 class Elements:
-    """Columns over elements. `at` is a span, or a launch; `first` and `second` are the place
-    (second: -1 for launches); `turn` is the how manieth of its class on its track an element is. Of
-    a transfer that nobody had to wait for, only the most that it can have taken is known:
-    `seen_ns`, and `is_seen` is false."""
+    """Columns over elements.
+
+    at                  the span, or launch
+    first, second       the place: rank and block (-1 for launches), or source and destination
+    turn                the position among the elements of its class on its track
+    value_ns            its time
+    seen_ns, is_seen    the longest that a transfer can have taken, and whether a wait shows its
+                        real time
+    """
 
     family: Ints
     kind: Ints
@@ -55,15 +60,15 @@ class Elements:
         return len(self.at)
 
     def links(self, chosen: Ints) -> tuple[Ints, Ints]:
-        """A number from 0 on for every place, in whatever call, of some elements: an example of
-        each, and the number of every element."""
+        """Number the places of some elements over all calls: an example of each, and every
+        element's number."""
         return grouped(self.first[chosen], self.second[chosen])
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A class of elements: its family, the kernels that it is of, its region (0: any), whether gaps
-    are a track's first, and the region before a gap (0: any, or it is a first one)."""
+    """A class of elements: family, kernels, region (0: any); for gaps, whether they come first on a
+    track, and the region before them (0: any, or first)."""
 
     family: Family
     kernels: tuple[str, ...]
@@ -81,7 +86,7 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
     """All elements of a graph, and their classes; `kind` of an element points into these."""
     spans = graph.spans
     count = len(spans.region_names)
-    # Of a wait whose send is known, looking at the flag is work like any other.
+    # If the send of a wait is known, looking at the flag is work like any other.
     works = np.flatnonzero(~graph.is_wait | ((graph.releaser >= 0) & (spans.send >= 0)))
     gaps = np.flatnonzero((spans.previous >= 0) | (graph.before < 0))
     travels = np.flatnonzero((spans.send >= 0) & (graph.releaser == spans.send))
@@ -90,7 +95,7 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
     sources = spans.rank[graph.releaser]
     launches = np.arange(len(graph.launch_rank))
     kernel, of_launch, names = _kernels(graph)
-    # Of every family: what its elements are at, their own class, their place, and their time.
+    # By family: index, class within the family, place (two columns), and time of its elements.
     parts = (
         (works, spans.region[works], spans.rank[works], spans.block[works], graph.own_ns[works]),
         (gaps, _gap_classes(graph, gaps), spans.rank[gaps], spans.block[gaps], graph.gap_ns[gaps]),
@@ -121,8 +126,11 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
 
 
 def _kernels(graph: Graph) -> tuple[Ints, Ints, list[tuple[str, ...]]]:
-    """By launch its kernel and the group of that, and the kernels of every group: those that are
-    launched in the same calls. They may be parts of one algorithm and have regions in common."""
+    """By launch its kernel and the group of its kernel, and the kernels of every group.
+
+    Kernels that are launched in the same calls are a group: they may be parts of one algorithm with
+    the same regions.
+    """
     names, kernel = np.unique(np.array(graph.spans.launch_kernel, dtype=str), return_inverse=True)
     is_in = np.zeros((len(names), int(graph.launch_call.max(initial=-1)) + 1), dtype=bool)
     is_in[kernel, graph.launch_call] = True
@@ -132,10 +140,11 @@ def _kernels(graph: Graph) -> tuple[Ints, Ints, list[tuple[str, ...]]]:
 
 
 def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
-    """Gaps are told apart by whether a track has begun and by the regions before and after them:
-    where laps follow each other there is no time between them, and before the first one there may
-    be work without a region. Where fewer than two ranks of several have such a gap, by the region
-    after it only, or else there is nothing to compare with but all other gaps."""
+    """The class of a gap: the regions before and after it, or that it comes first on its track.
+
+    If fewer than two ranks have such a gap, the region before it does not count; if that is not
+    enough, nor does the region after it.
+    """
     spans, count = graph.spans, len(graph.spans.region_names)
     region, is_first = spans.region[gaps], spans.previous[gaps] < 0
     before = np.where(is_first, count, spans.region[spans.previous[gaps]])
@@ -157,7 +166,7 @@ def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> Kind:
 
 
 def edit_of(elements: Elements, chosen: Ints, saved_ns: Floats) -> Edit:
-    """The edit that takes times off elements."""
+    """The edit that shortens elements."""
     family = elements.family[chosen]
 
     def change(wanted: Family) -> Change:

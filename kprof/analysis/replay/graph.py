@@ -2,20 +2,20 @@
 
     track order     a span starts a gap after the one before it on its track
     launch order    the first span of a track starts a lead after its launch; a launch starts after
-                    the one before it on its rank has ended, or with the call
-    waves           a block that found no room starts after the block whose place it took, or when
+                    the launch before it on its rank has ended, or with the call
+    waves           a block that had no room starts after the block whose place it takes, or when
                     any place is free (`waves.py`)
-    flow            a wait ends when its data has arrived from the send, maybe before it looks
-    barrier         all leave after the last one entered
-    lock            the next one gets it when the one before lets it go; the next one is who
-                    comes first (`locks.py`)
+    flow            a wait ends when its data has arrived from the send, or later
+    barrier         all leave after the last one has entered
+    lock            goes to the next block when its holder releases it, first come, first served
+                    (`locks.py`)
 
-A span's end is the later one of what its own track and what the other side allow:
+A span ends when both its own track and the other side allow it:
 
     end = max(end of what is before + gap + own time, end of what releases it + travel)
 
-The own time of a wait that was held up is one look at the flag; everything else is its own time. So
-a run of the graph as it is gives every measured end, to the nanosecond.
+The own time of a wait that was held up is one look at its flag. The own time of any other span is
+its duration. So an unedited replay gives every measured end, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from kprof.analysis.replay.locks import LEAST_PART_SEEN, locks_of
 from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.replay.waves import Wave, waves_of
 
-# What takes so many times as long as a look usually does is held up, however long the transfer:
-# but not where that is next to nothing beside the time since the send. Looks take long by chance.
+# A wait was held up if it took this many times a usual look at a flag, however long the transfer
+# took. A look may be long by chance: a wait is a look if it is negligible beside the time since the
+# send.
 _SURELY_HELD: Final = 8
-_NEXT_TO_NOTHING: Final = 1 / 256
-# A wait that begins when its data has usually come by then either looked for long or waited for a
-# slow transfer. It is a long look where that needs so many times less of a delay.
+_NEGLIGIBLE: Final = 1 / 256
+# A wait that began after its data had usually arrived either looked for a long time or waited for a
+# slow transfer. It was a long look if a slow transfer would need this many times more delay.
 _STALL_RATIO: Final = 4
-# Of links, so many are the best ones.
+# The fastest links: this quantile.
 _BEST: Final = 0.1
 _ALL_LEAVE_TOGETHER: Final = 0.7
 _SHARE_OF_BARRIERS: Final = 0.95
@@ -45,16 +46,20 @@ _SHARE_OF_BARRIERS: Final = 0.95
 
 @dataclass(frozen=True)
 class Graph:
-    """Columns over spans, and over launches; indices are -1 where there is nothing.
+    """Columns over spans, launches and calls. -1 means none.
 
-    `before` is the span that a span follows: on its track, or of the block whose place its block
-    took. `releaser` is the span whose end lets it end, `barrier` the number of its barrier.
-    `own_ns`, `gap_ns`, `travel_ns` are the times of the module's formula; for members of a barrier
-    `travel_ns` counts from the opening. `queue` is the number of a lock that goes to who comes
-    first, and `held_until` the last span for which its holder keeps it; in `waves` blocks take any
-    free place. `launch_before` is the launch before on the rank,
-    `launch_gap_ns` the time between them, or since the call's begin. `bound_ns` is how far off two
-    clocks may be.
+    before            the span that a span follows: on its track, or in the block whose place its
+                      block takes
+    releaser          the span whose end lets it end
+    barrier           the number of its barrier
+    own_ns, gap_ns, travel_ns    the times of the formula above; in a barrier, `travel_ns` counts
+                      from its opening
+    queue             the number of a lock that is served first come, first served
+    held_until        the last span for which the holder keeps the lock
+    waves             launches whose later blocks take any free place
+    launch_before     the launch before on the rank
+    launch_gap_ns     the time since that launch, or since the start of the call
+    bound_ns          how far two clocks may disagree
     """
 
     spans: Spans
@@ -79,7 +84,7 @@ class Graph:
 
 
 def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
-    """The dependencies of spans; `bound_ns` is how far off two clocks may be."""
+    """The dependencies of spans; `bound_ns` is how far two clocks may disagree."""
     is_wait = spans.is_of("wait", "sync")
     barrier = _barriers(spans, bound_ns)
     is_held = _held(spans)
@@ -125,8 +130,8 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
-    """What one look at a flag takes: the shortest wait of the region that was not held up. Where
-    all were, even the shortest one says nothing: then that of all regions."""
+    """What one look at a flag takes: the shortest wait of the region that was not held up, or of
+    all regions where all waits of this one were held up."""
     shortest = np.full(len(spans.region_names), np.inf)
     np.minimum.at(shortest, spans.region[is_look], duration[is_look])
     known = np.isfinite(shortest)
@@ -136,7 +141,7 @@ def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
 
 
 def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
-    """Of the launches of a rank that ended before one began, the last one; within a call."""
+    """For every launch the last one of its rank and call that ended before it began."""
     first = firsts_of(spans.launch)
     rank, call = spans.rank[first], spans.call[first]
     before = np.full(len(first), -1, dtype=np.int64)
@@ -144,7 +149,7 @@ def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
     for launch, key in enumerate(zip(call.tolist(), rank.tolist(), strict=True)):
         groups.setdefault(key, []).append(launch)
     for members in groups.values():
-        # Of two launches of no length at one instant each would be before the other.
+        # Two launches of no length at one instant would each be before the other.
         ordered = sorted(members, key=lambda m: (int(starts[m]), int(ends[m])))
         for place, launch in enumerate(ordered):
             ended = [m for m in ordered[:place] if ends[m] <= starts[launch]]
@@ -153,7 +158,7 @@ def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
 
 
 def is_released(spans: Spans) -> Bools:
-    """A wait that ended before its send began was not released by it; it keeps its duration."""
+    """Which waits their send released. A wait that ended before its send began was not."""
     released: Bools = (spans.send >= 0) & (spans.start[spans.send] < spans.end)
     return released
 
@@ -166,7 +171,7 @@ def _held(spans: Spans) -> Bools:
     elapsed = spans.end - sent
     is_long = (duration > 2 * shortest + 1) & (LEAST_PART_SEEN * duration >= elapsed)
     look = _usual_look(spans, (spans.send >= 0) & (sent <= spans.start))
-    is_long |= (duration > _SURELY_HELD * look) & (duration > _NEXT_TO_NOTHING * elapsed)
+    is_long |= (duration > _SURELY_HELD * look) & (duration > _NEGLIGIBLE * elapsed)
     was_early = (spans.send >= 0) & (sent > spans.start)
     delay = elapsed - _most_of_travel(spans)
     held: Bools = was_early | (spans.send >= 0) & is_long & ~(delay > _STALL_RATIO * duration)
@@ -179,7 +184,7 @@ def _links(spans: Spans, waits: Ints, senders: Ints) -> Ints:
 
 
 def _most_of_travel(spans: Spans) -> Floats:
-    """What data on the link of a wait takes at most, as a rule: it was there when a wait ended."""
+    """What a transfer on the link of a wait takes at most, as a rule: by then a wait has ended."""
     waits = np.flatnonzero(spans.send >= 0)
     sends = spans.send[waits]
     _, inverse = np.unique(_links(spans, waits, sends), return_inverse=True)
@@ -190,10 +195,7 @@ def _most_of_travel(spans: Spans) -> Floats:
 
 
 def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
-    """What a look at a flag that was set long before takes in a region.
-
-    Of many such waits, few are held up.
-    """
+    """The median look in the region at a flag that was already set: few of these are held up."""
     duration = (spans.end - spans.start).astype(float)
     medians = grouped_median(spans.region[was_sent], duration[was_sent], len(spans.region_names))
     usual: Floats = np.where(np.isnan(medians), np.inf, medians)[spans.region]
@@ -201,10 +203,10 @@ def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
 
 
 def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: Ints) -> Floats:
-    """Time from what releases a span to its end.
+    """Time from the end of the releaser to the end of the span.
 
-    Of hidden transfers the usual one, and no more than fits. Whoever comes first to a lock as
-    recorded may come later in a replay: it gets it as fast as others do.
+    A transfer that no wait shows takes as long as usual, and no longer than it can have taken. The
+    first block at a lock may come later in a replay: it is handed the lock as fast as the others.
     """
     travel = np.zeros(len(spans))
     waits = np.flatnonzero(releaser >= 0)
@@ -223,28 +225,32 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: 
     return travel
 
 
-def _usual(groups: Ints, values: Floats, seen: Bools, likes: Ints) -> Floats:
-    """The median of the seen values of an element's group; of a group that has none that of the
-    best groups: nothing says that it is as slow as those that others had to wait for. Nor does it
-    take longer than the best of its `likes`, held up or not, which were done by then. 0 where no
-    group has any."""
+def _usual(groups: Ints, values: Floats, seen: Bools, similar: Ints) -> Floats:
+    """The median of the seen values in an element's group.
+
+    A group without any takes as long as the fastest groups: nothing shows that it is slow. It takes
+    no longer than the fastest elements with the same number in `similar`, seen or not: those were
+    done by then. 0 if no group has a seen value.
+    """
     _, inverse = np.unique(groups, return_inverse=True)
     count = int(inverse.max(initial=-1)) + 1
     medians = grouped_median(inverse[seen], values[seen], count)
     is_known = ~np.isnan(medians)
     best = float(np.quantile(medians[is_known], _BEST)) if is_known.any() else 0.0
     usual: Floats = np.where(is_known, medians, best)[inverse]
-    for number in np.unique(likes[~is_known[inverse]]).tolist():
-        of_likes = max(0.0, float(np.quantile(values[likes == number], _BEST)))
-        unknown = ~is_known[inverse] & (likes == number)
-        usual[unknown] = np.minimum(usual[unknown], of_likes)
+    for number in np.unique(similar[~is_known[inverse]]).tolist():
+        fastest = max(0.0, float(np.quantile(values[similar == number], _BEST)))
+        unknown = ~is_known[inverse] & (similar == number)
+        usual[unknown] = np.minimum(usual[unknown], fastest)
     return usual
 
 
 def _barriers(spans: Spans, bound_ns: float) -> Ints:
-    """Number the barriers: the n-th sync span of every track, over all ranks where all leave after
-    the last one enters, as far as the clocks can tell, else over each rank where that holds there,
-    else none."""
+    """Number the barriers: the n-th sync span of every track.
+
+    A barrier joins all ranks if all leave after the last one enters, within the clock bound; else
+    the blocks of each rank, if that holds there; else it is none.
+    """
     groups = np.full(len(spans), -1, dtype=np.int64)
     kernels = np.unique(np.array(spans.launch_kernel, dtype=str), return_inverse=True)[1]
     number = 0
@@ -267,10 +273,8 @@ def _barriers(spans: Spans, bound_ns: float) -> Ints:
 
 
 def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: float) -> bool:
-    """After the last one entered, and at about the same time.
-
-    Holders of a lock leave as far apart as they wait.
-    """
+    """Whether all leave after the last one enters, and at about the same time. Holders of a lock
+    leave one after the other."""
     starts, ends = spans.start[chosen], spans.end[chosen]
     _, last_enter = extents(inverse, starts, starts)
     first_leave, last_leave = extents(inverse, ends, ends)
@@ -282,7 +286,7 @@ def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: flo
 
 
 def moved(graph: Graph, at: Ints) -> Graph:
-    """What span i does is done at the turn of span at[i]; tracks, and gaps between spans, stay."""
+    """Span i is run at the position of span at[i]. Tracks, and the gaps between spans, stay."""
 
     def to_turns(column: Ints | Floats) -> np.ndarray:
         result = column.copy()

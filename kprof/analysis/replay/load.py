@@ -19,19 +19,18 @@ from kprof.errors import SelectionError
 from kprof.trace import Trace
 
 ACROSS_RANKS: Final = "what depends on what across ranks"
-# A call beyond this is walked too slowly in Python and would not fit a screen either.
+# The critical path and delay costs walk single spans in Python, too slowly for larger calls.
 MAX_SPANS_WALKED: Final = 300_000
-
-# More spans are not replayed at once: the table of a replay has a row for each.
+# Calls are replayed together up to this many spans: the table of a replay has a row for each.
 MAX_SPANS: Final = 400_000
-# One call may have more, for there is no less than one; beyond this a replay takes minutes and more
-# memory than it may.
+# A single call may have more. Beyond this a replay takes minutes, and too much memory.
 MAX_SPANS_OF_CALL: Final = 1_500_000
 
 
 @dataclass(frozen=True)
 class ReplayedCalls:
-    """The graph of the calls that are replayed, and the fields of `TraceExplanation` about them."""
+    """The graph of the calls that are replayed: their ordinals, the calls left out as warm-up, and
+    how many calls the trace has."""
 
     graph: Graph
     bound_ns: float
@@ -41,7 +40,7 @@ class ReplayedCalls:
 
 
 def graph_of(summary: Summary, call: Call | None = None) -> Graph | None:
-    """The graph of a call, by default the one of median length; None when it has no spans.
+    """The graph of a call, by default the one of median length; None if it has no spans.
 
     Its times are from `spans.origin_ns` on. Raises ClockError on unaligned clocks and
     SelectionError when the call is too large.
@@ -69,8 +68,11 @@ def _load_graph(summary: Summary, call: Call) -> Graph:
 
 @memo
 def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
-    """The calls of a trace that are replayed; None where it has none. Raises like
-    `explain_summary`."""
+    """The calls of a trace that are replayed: all but warm-ups, or a sample of them by length.
+
+    None if the trace has no calls. Raises ClockError on unaligned clocks, and SelectionError if a
+    call is too large.
+    """
     summary.trace.require_alignment("what would make the run shorter")
     lengths = call_lengths(summary)
     ordinals = [int(ordinal) for ordinal in lengths.index.tolist()]
@@ -99,10 +101,7 @@ def _spans_per_call(summary: Summary, num_calls: int) -> float:
 
 
 def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
-    """The launches of some calls, so that no others are read and paired.
-
-    The whole trace where none is left out.
-    """
+    """The launches of some calls, so that no others are read and paired."""
     if len(ordinals) == num_calls:
         return summary.trace
     starts = launches_of_calls(summary)
@@ -111,10 +110,8 @@ def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
 
 
 def _sample(lengths: np.ndarray, spans_per_call: float) -> list[int]:
-    """All calls, or as many as fit, evenly over the order of their lengths and with the longest.
-
-    In their own order.
-    """
+    """The positions of all calls, or of as many as fit: evenly spaced by length, with the longest
+    call."""
     most = max(1, int(MAX_SPANS / spans_per_call))
     if len(lengths) <= most:
         return list(range(len(lengths)))

@@ -1,9 +1,9 @@
 """Who holds a lock when, and who gets it next.
 
-A lock is taken by spans of a region of category sync that leave one after the other, not several
-at a time as from barriers of single blocks. Its holder keeps it for some of the spans that follow.
-Where recorded holders came in the order in which they got the lock, a replay hands it to whoever
-comes first; where they did not, nobody can tell who would be next, and the recorded order stays.
+Spans of category sync take a lock if they end one after the other; several spans that end at once
+are barriers of single blocks. The holder keeps the lock for some of the spans that follow. If the
+recorded holders got the lock in the order in which they came, a replay serves it first come, first
+served. If not, the next holder cannot be predicted, and the recorded order stays.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from kprof.analysis.replay.columns import grouped_median, shortest_of
 from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 
-# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
-# that transfer; so it is with locks.
+# A wait for a transfer covers at least a tenth of its time; a wait for a lock, of the time since
+# the holder got it.
 LEAST_PART_SEEN: Final = 10
 _LEAST_PART_OF_HANDING_ON: Final = 0.25
 
 
 @dataclass(frozen=True)
 class Locks:
-    """Columns over spans: of a span that takes a lock the last span of the holder before
-    (`releaser`), whether it waited for it, the number of its `queue` where the lock goes to who
-    comes first, and the last span for which it holds the lock; -1 where there is nothing."""
+    """Columns over spans that take a lock: the last span of the holder before, whether it waited
+    for that, the number of its queue if the lock is served first come, first served, and the last
+    span for which it holds the lock. -1 means none."""
 
     releaser: Ints
     was_queued: Bools
@@ -36,7 +36,7 @@ class Locks:
 
 
 def locks_of(spans: Spans, barrier: Ints) -> Locks:
-    """The locks of some calls; spans that meet in a `barrier` take none."""
+    """The locks of some calls. Spans in a `barrier` take none."""
     nothing = np.full(len(spans), -1, dtype=np.int64)
     locks = Locks(nothing.copy(), np.zeros(len(spans), dtype=bool), nothing.copy(), nothing.copy())
     chosen = np.flatnonzero(spans.is_of("sync") & (barrier < 0) & (spans.send < 0))
@@ -57,8 +57,8 @@ def locks_of(spans: Spans, barrier: Ints) -> Locks:
 
 
 def _leave_in_turn(spans: Spans, members: Ints, shortest: Floats) -> bool:
-    """Whether spans leave as far apart as handing a lock on takes: no less than to take a free one,
-    which is the shortest span of the region."""
+    """Whether spans end as far apart as handing on a lock takes: at least a part of taking a free
+    lock, which is the shortest span of the region."""
     apart = np.diff(spans.end[members])
     return len(apart) > 0 and bool(
         np.median(apart) >= _LEAST_PART_OF_HANDING_ON * shortest[members[0]]
@@ -66,7 +66,7 @@ def _leave_in_turn(spans: Spans, members: Ints, shortest: Floats) -> bool:
 
 
 def _hand_on(spans: Spans, members: list[int], is_long: Bools, locks: Locks) -> None:
-    """From holder to holder as recorded, in place."""
+    """Fill in who hands the lock to whom, as recorded."""
     for holder, waiter in itertools.pairwise(members):
         last = _last_held(spans, holder, int(spans.end[waiter]), len(spans))
         locks.was_queued[waiter] = is_long[waiter] and _was_held(spans, holder, last, waiter)
@@ -79,8 +79,8 @@ def _hand_on(spans: Spans, members: list[int], is_long: Bools, locks: Locks) -> 
 
 
 def _was_held(spans: Spans, holder: int, last: int, waiter: int) -> bool:
-    """Whether the lock was still someone else's when the waiter came. Where nothing that the holder
-    does with it is recorded, the wait has to be a good part of the time since it got the lock."""
+    """Whether the lock was taken when the waiter came. If no span of the holder shows that, the
+    wait must cover a part of the time since the holder got the lock."""
     if last != holder:
         return bool(spans.end[last] > spans.start[waiter])
     waited = spans.end[waiter] - spans.start[waiter]
@@ -88,7 +88,7 @@ def _was_held(spans: Spans, holder: int, last: int, waiter: int) -> bool:
 
 
 def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
-    """The last span of the holder's track that ended before the lock was someone else's; of the
+    """The last span of the holder's track that ended before someone else had the lock, among the
     first `most` after it got the lock."""
     last = holder
     following = holder + 1
@@ -103,10 +103,10 @@ def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
 
 
 def _queue_up(spans: Spans, holders: list[Ints], barrier: Ints, locks: Locks) -> None:
-    """Number the queues in which the lock goes to who comes first, in place.
+    """Number the locks that are served first come, first served.
 
-    How long a lock is held is seen where somebody waits for it. The others hold it for as many
-    spans as is usual in their region.
+    How long a block holds a lock shows only if another one waits for it. Otherwise it holds the
+    lock for the usual number of spans.
     """
     seen = [pair for members in holders for pair in itertools.pairwise(members.tolist())]
     seen = [pair for pair in seen if locks.was_queued[pair[1]]]
@@ -134,7 +134,7 @@ def _queue_up(spans: Spans, holders: list[Ints], barrier: Ints, locks: Locks) ->
 
 
 def _is_fair(spans: Spans, members: Ints) -> bool:
-    """Every track comes once, and they get the lock in the order in which they came."""
+    """Whether every track comes once, and gets the lock in the order of coming."""
     is_once = len(np.unique(spans.track[members])) == len(members) > 1
     return is_once and bool((np.diff(spans.start[members]) >= 0).all())
 

@@ -1,14 +1,14 @@
-"""Queues between warps of a block: what more producers, more places or larger items would change.
+"""Queues between the warps of a block: edits with more producers, more places or larger items.
 
     producer    room(0)   fill(2)    room(1)   fill(3)      room(i) waits until item i is used up
     consumer    take(2)   use(2)     take(3)   use(3)       take(i) waits until item i is filled
 
-The records say who is who. A track that hands on the item that it waited for takes items. One that
-hands on a later item fills places, and is as many items ahead as the queue has places. Every block
-has queues of its own.
+The records show the roles. A track that hands on the item that it waited for is a consumer. A track
+that hands on a later item is a producer, ahead by as many items as the queue has places. Every
+block has its own queues.
 
-A slot is the number of an item, or of a place that is used again and again: then the turn tells its
-items apart. Several warps may take an item; its place is free when the last of them has used it.
+A slot is the number of an item, or of a place; a place is used for one item after the other.
+Several warps may take an item; its place is free when the last of them has used it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.replay import Change, Edit
 from kprof.analysis.replay.spans import Ints
 
-# How many times as many producers, places, and items in one a what-if has.
+# Every edit doubles something: producers, places, or the size of an item.
 _TIMES: Final = 2
 
 
@@ -31,9 +31,11 @@ _TIMES: Final = 2
 class Queue:
     """The queue that one region fills, in all blocks.
 
-    `fills` and `rooms` are spans; `depth[i]` is how many places `rooms[i]` found taken. `begins[i]`
-    is the first span of what is done for the item of `fills[i]`, `takes` are the waits for items.
-    `item` has the item of every span, -1 where it has none.
+    item             the item of every span (-1: none)
+    region           the region that fills it
+    fills, begins    the spans that fill it, and for each the first span of the work on its item
+    rooms, depth     the waits for a free place, and how many places each found taken
+    takes            the waits for items
     """
 
     item: Ints
@@ -61,8 +63,8 @@ def queues_of(graph: Graph) -> list[Queue]:
 
 
 def _items(graph: Graph, sends: Ints) -> Ints:
-    """For all spans their slots, and for `sends` the item that they hand on: the slot, and in each
-    later turn of the slot as many more as there are slots."""
+    """The item of every span: its slot; for `sends`, plus the number of slots for each earlier use
+    of the slot."""
     spans = graph.spans
     items = spans.slot.astype(np.int64)
     if not len(sends):
@@ -70,7 +72,7 @@ def _items(graph: Graph, sends: Ints) -> Ints:
     _, block = np.unique(spans.launch[sends] << 32 | spans.block[sends], return_inverse=True)
     num_slots = np.zeros(block.max() + 1, np.int64)
     np.maximum.at(num_slots, block, spans.slot[sends] + 1)
-    # Where three warps use an item, its region has three times the spans of the one that fills.
+    # If three warps use an item, their region has three times the spans of the region that fills.
     _, role = np.unique(block << 16 | spans.region[sends], return_inverse=True)
     count = np.bincount(role)
     least = np.full(block.max() + 1, len(spans))
@@ -86,7 +88,7 @@ def _items(graph: Graph, sends: Ints) -> Ints:
 
 
 def _waits_in_block(graph: Graph) -> Ints:
-    """Waits that another warp of the same block ends."""
+    """Waits that another warp of the same block releases."""
     spans = graph.spans
     waits = np.flatnonzero((graph.releaser >= 0) & (graph.releaser == spans.send))
     sends = spans.send[waits]
@@ -97,7 +99,7 @@ def _waits_in_block(graph: Graph) -> Ints:
 
 
 def _next_item(graph: Graph, sends: Ints, item: Ints) -> Ints:
-    """For each span the item of the next one of `sends` on its track; -1 where none follows."""
+    """For each span the item of the next span of `sends` on its track; -1 if none follows."""
     track, count = graph.spans.track, len(graph.spans)
     places = np.full(count, count)
     places[sends] = sends
@@ -110,7 +112,7 @@ def _next_item(graph: Graph, sends: Ints, item: Ints) -> Ints:
 def _queue(graph: Graph, item: Ints, region: int, takes: Ints, rooms: Ints, depth: Ints) -> Queue:
     spans = graph.spans
     fills = np.flatnonzero(spans.region == region)
-    # What a producer does since its last item belongs to the next one.
+    # Whatever a producer does after an item belongs to the next item.
     is_new = np.r_[True, spans.track[fills][1:] != spans.track[fills][:-1]]
     firsts = np.searchsorted(spans.track, spans.track[fills])
     begins = np.where(is_new, firsts, np.r_[0, fills[:-1] + 1])
@@ -120,7 +122,8 @@ def _queue(graph: Graph, item: Ints, region: int, takes: Ints, rooms: Ints, dept
 
 
 def with_more_producers(graph: Graph, queue: Queue) -> Graph:
-    """Twice as many warps fill the queue, in turn: each item comes after the one so many before."""
+    """Twice as many warps fill the queue in turn: an item follows the one that many items
+    before."""
     spans, fills = graph.spans, queue.fills
     before, gap = graph.before.copy(), graph.gap_ns.copy()
     place = spans.launch[fills] << 32 | spans.block[fills]
@@ -130,7 +133,7 @@ def with_more_producers(graph: Graph, queue: Queue) -> Graph:
         num_producers = _TIMES * len(np.unique(spans.track[ours]))
         later = np.arange(len(part)) >= num_producers
         before[begins[later]] = ours[:-num_producers] if later.any() else before[:0]
-        # The new ones begin as soon as the others do.
+        # The new warps begin when the others do.
         firsts = np.searchsorted(spans.track, spans.track[ours[~later]])
         before[begins[~later]] = graph.before[firsts]
         gap[begins[~later]] = graph.gap_ns[firsts]
@@ -138,12 +141,13 @@ def with_more_producers(graph: Graph, queue: Queue) -> Graph:
 
 
 def with_more_places(graph: Graph, queue: Queue) -> Graph:
-    """The queue is twice as deep: who waits for a place waits for an item that was used earlier."""
+    """The queue is twice as deep: a wait for a place is a wait for an item that was used
+    earlier."""
     spans, rooms = graph.spans, queue.rooms
     releaser = graph.releaser.copy()
     users = np.unique(spans.region[releaser[rooms]])
     uses = np.flatnonzero(np.isin(spans.region, users))
-    # Of several who use an item, the last one counts.
+    # If several warps use an item, the last one counts.
     uses = uses[np.argsort(spans.end[uses], kind="stable")]
     found = dict(zip(_keys(graph, uses, queue.item[uses]), uses.tolist(), strict=True))
     earlier = queue.item[rooms] - (_TIMES - 1) * queue.depth
@@ -158,7 +162,7 @@ def _keys(graph: Graph, chosen: Ints, item: Ints) -> list[tuple[int, int, int]]:
 
 
 def with_larger_items(graph: Graph, queue: Queue) -> Edit:
-    """Two items in one: of every second one the looks at flags, and the time between spans, go."""
+    """Two items in one: every second item needs no look at a flag and no time between spans."""
     spans = graph.spans
     ours = np.isin(spans.track, spans.track[np.concatenate([queue.takes, queue.fills])])
     odd = np.flatnonzero(ours & (queue.item >= 0) & (queue.item % _TIMES != 0))
@@ -171,7 +175,7 @@ def with_larger_items(graph: Graph, queue: Queue) -> Edit:
 
 
 def changes_of(graph: Graph) -> Iterator[tuple[str, int, Graph, Edit]]:
-    """Every what-if of every queue: name, the region that fills, graph, what to take off."""
+    """Every what-if of every queue: name, region that fills, graph and edit."""
     for queue in queues_of(graph):
         yield "few_producers", queue.region, with_more_producers(graph, queue), Edit()
         if len(queue.rooms):

@@ -1,8 +1,8 @@
-"""Replay calls with edits: what would their ends be if some of their times were others?
+"""Replays calls with edits: when would they end if some of their times were shorter?
 
-The graph is laid out once, in levels: what a level's nodes depend on lies in levels before. A
-replay of many edits is a table of nodes x edits that is filled level by level; rows lie one after
-the other, so that every step is a few calls over whole blocks of memory.
+The graph is laid out once, in levels: the nodes of a level depend on levels before it only. A
+replay of many edits fills a table of nodes x edits level by level. The rows of a level are
+contiguous, so each level takes a few numpy calls.
 
     replay = Replay(graph)
     edits = [Edit(own=Change(...)), ...]
@@ -29,18 +29,18 @@ from kprof.analysis.replay.waves import Wave
 
 __all__ = ["Change", "Edit", "Replay"]
 
-# Of the table of nodes x edits; more edits are replayed in several tables.
+# The size of the table; more edits are replayed in several tables.
 _TABLE_BYTES: Final = 96 << 20
 _MOST_AT_ONCE: Final = 256
 
-# Fills in rows of a table, by who comes first; the other array is what edits take off queues.
+# Fills in rows of the table; the other array is what edits subtract in queues.
 _Turn = Callable[[Floats, Floats], None]
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Begin and end of its first edges, of which every row has one, and of its second edges, which
-    are of the first of these rows. Rows of nodes that take turns are filled in after that."""
+    """[begin, end) of its first edges, one for every row, and of its second edges, which belong to
+    the first rows. `turns` fill in further rows afterwards."""
 
     edges: tuple[tuple[int, int], tuple[int, int]]
     turns: list[_Turn]
@@ -49,10 +49,9 @@ class _Level:
 class Replay:
     """A graph laid out for replays; see the module.
 
-    Nodes are spans, then launches (their starts), then one root, then what else it takes: ends of
-    launches and calls, openings of barriers, and, where turns are taken as they come, ends of
-    blocks, places and grants of locks. A node has one or two edges: what is as late as the latest
-    of many nodes is a tree of such.
+    Nodes are the ends of spans, the starts of launches, one root, and helpers: ends of launches and
+    calls, openings of barriers, ends of blocks, places and grants of locks. A node has one or two
+    edges: a tree of nodes stands for the latest of many.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -62,7 +61,7 @@ class Replay:
         self._connect(takes_turns=True)
         level, is_left = self._try_levels()
         if is_left.any() and self.turns:
-            # What comes first here waits for what comes later: the recorded order stays.
+            # Turns by arrival would make a circle here: the recorded order stays.
             self._connect(takes_turns=False)
             level, is_left = self._try_levels()
         self.had_circle = bool(is_left.any())
@@ -188,11 +187,10 @@ class Replay:
         ]
 
     def _without_circles(self, level: Ints, is_left: Bools) -> Ints:
-        """The longest way from the root to every node.
+        """The longest path from the root to every node.
 
-        Clock errors and damaged records may make a circle. Then a span that ended before what
-        releases it keeps its length; if that is not enough, so does every span that the circle
-        reaches.
+        Clock errors and damaged records may make a circle. Then spans that ended before their
+        releaser keep their length; if that is not enough, so do all spans that the circle reaches.
         """
         spans = self.graph.spans
         if is_left.any():
@@ -213,9 +211,9 @@ class Replay:
         self.ns[0, cut] += (spans.end - spans.start)[cut] - self.graph.own_ns[cut]
 
     def _try_levels(self) -> tuple[Ints, Bools]:
-        """Kahn over whole fronts: each round takes the nodes that nothing is missing for.
+        """Kahn's algorithm, a whole front at a time: each round takes the nodes with no open edges.
 
-        Returns the level of every node, and which nodes a circle kept from getting one.
+        Returns the level of every node, and which nodes have none because of a circle.
         """
         side, target = np.nonzero(self.sources >= 0)
         source = self.sources[side, target]
@@ -253,8 +251,8 @@ class Replay:
         return ends
 
     def _run(self, edits: Sequence[Edit]) -> NDArray[np.float64]:
-        at, number, saved = self._taken_off(edits)
-        off = self.queues.taken_off(edits)
+        at, number, saved = self._subtracted(edits)
+        off = self.queues.subtracted(edits)
         table = np.zeros((self.num_nodes, len(edits)))
         scratch = np.empty((self.most_joined, len(edits)))
         bounds = np.searchsorted(at, np.array([lv.edges for lv in self.levels])).tolist()
@@ -272,7 +270,7 @@ class Replay:
         return table
 
     def _edges_of(self, edit: Edit) -> Iterator[Change]:
-        """What an edit takes off, by the number of the edge."""
+        """What an edit subtracts, by the number of the edge."""
         entering = self.edge_of_met[edit.gap.at]
         yield Change(self.row[edit.own.at], edit.own.saved_ns)
         yield Change(self.row[edit.gap.at], edit.gap.saved_ns)
@@ -280,8 +278,8 @@ class Replay:
         yield Change(self.row[self.num_spans + edit.launch_gap.at], edit.launch_gap.saved_ns)
         yield Change(self.num_nodes + self.row[edit.travel.at], edit.travel.saved_ns)
 
-    def _taken_off(self, edits: Sequence[Edit]) -> tuple[Ints, Ints, Floats]:
-        """What edits take off: edges, in their order, with the number of the edit and ns."""
+    def _subtracted(self, edits: Sequence[Edit]) -> tuple[Ints, Ints, Floats]:
+        """What edits subtract: edges, in their order, with the number of the edit and ns."""
         parts = [(i, change) for i, edit in enumerate(edits) for change in self._edges_of(edit)]
         at = np.concatenate([change.at for _, change in parts])
         number = np.repeat([i for i, _ in parts], [len(change.at) for _, change in parts])

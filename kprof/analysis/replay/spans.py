@@ -1,6 +1,6 @@
-"""The innermost spans of some calls as columns: what explanations are worked out from.
+"""The innermost spans of some calls, as columns.
 
-One query reads all calls; everything after it is arrays.
+One query reads all calls. The rest is arrays.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Spans:
-    """Columns over spans, sorted by call, rank, launch, track and start. Times are ns, from
-    `origin_ns` on, when the first of the calls begins.
+    """Columns over spans, sorted by call, rank, launch, track and start.
 
-    `call` counts from 0 and points into `ordinals`; `launch` and `track` are numbered over all
-    calls, so that each is of one rank. `previous` is the span before on the track (-1: none),
-    `send` the span that releases a wait (-1: none), `peer` the rank that a span has to do with: its
-    payload's, else that of the span before it, -1 if there is none. `region` points into
-    `region_names` and `categories`. `step_ns` is that of the coarsest clock.
+    Times are in ns since `origin_ns`, the start of the first call. -1 means none.
+
+    call, ordinals       `call` counts from 0 and indexes `ordinals`, the numbers of the calls
+    launch, track        numbered over all calls: each belongs to one rank
+    previous             the span before it on its track
+    send                 the span that releases a wait
+    peer                 the rank in the payload, else the peer of the span before it
+    region               indexes `region_names` and `categories`
+    launch_kernel, ...   one entry per launch
+    step_ns              the step of the coarsest clock
     """
 
     call: Ints
@@ -142,7 +146,7 @@ def _read(trace: Trace, calls: Sequence[int]) -> tuple[dict[str, Ints], Ints]:
 
 
 def numbered(*columns: Ints) -> Ints:
-    """One number per distinct row of sorted columns."""
+    """Number the distinct rows of sorted columns from 0."""
     count = len(columns[0])
     changes = np.zeros(count, dtype=bool)
     for column in columns:
@@ -151,7 +155,7 @@ def numbered(*columns: Ints) -> Ints:
 
 
 def _innermost(table: dict[str, Ints]) -> Bools:
-    """Spans that hold no other span of their track: one around others adds nothing."""
+    """Which spans contain no other span of their track."""
     count = len(table["start_ns"])
     keep = np.ones(count, dtype=bool)
     is_same = np.ones(max(0, count - 1), dtype=bool)
@@ -163,14 +167,14 @@ def _innermost(table: dict[str, Ints]) -> Bools:
 
 
 def _served(peer: Ints, previous: Ints) -> Ints:
-    """A span without a peer has that of the span before it: a copy after the wait for a token."""
+    """Give spans without a peer that of the span before: a copy serves the rank it waited for."""
     order = np.arange(len(peer))
     anchors = np.maximum.accumulate(np.where((peer >= 0) | (previous < 0), order, 0))
     return peer[anchors] if len(order) else peer
 
 
 def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
-    """Index of the send of every wait."""
+    """The index of every wait's send; -1 for other spans."""
     send = np.full(len(event_id), -1, dtype=np.int64)
     if not trace.regions.flows or not trace.is_on_one_clock:
         return send
@@ -198,10 +202,7 @@ def _processors(trace: Trace, rank: Ints, launch: Ints) -> Ints:
 
 
 def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Kernel and number of blocks of every launch.
-
-    Blocks that were seen count where nothing is said.
-    """
+    """The kernel and the number of blocks of every launch: at least those that recorded spans."""
     known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
     by_id = {
         (rank, number): (str(kernel), int(num_blocks))

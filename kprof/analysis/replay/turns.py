@@ -1,8 +1,7 @@
-"""Whose turn it is in a replay: who gets a lock, and which block gets a free place.
+"""Edits, and what they reschedule: who gets a lock next, and when later blocks get a place.
 
-Both are decided anew for every edit, by who comes first. A queue is served when all of its members
-have come: a lock waits for none of them. A place is open for the k-th block that found no room when
-k of the blocks before it have ended.
+A replay serves locks first come, first served, for every edit anew. It computes the turns at a lock
+once it knows when all members of the queue arrive.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NO_FLOATS: Final = np.zeros(0, dtype=float)
 
 @dataclass(frozen=True)
 class Change:
-    """Times that are others: indices (spans, or launches) and what is taken off, in ns."""
+    """What is subtracted from the times at some indices (spans, or launches), in ns."""
 
     at: Ints = field(default_factory=lambda: _NO_INTS)
     saved_ns: Floats = field(default_factory=lambda: _NO_FLOATS)
@@ -31,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Edit:
-    """One what-if. `own` and `gap` and `travel` are by span, `launch_gap` by launch."""
+    """One what-if: changes of own, gap and travel times by span, and of launch gaps by launch."""
 
     own: Change = field(default_factory=Change)
     gap: Change = field(default_factory=Change)
@@ -40,10 +39,10 @@ class Edit:
 
 
 class Queues:
-    """The locks of a graph that go to who comes first.
+    """The locks of a graph that are served first come, first served.
 
-    `members` are the spans that take them, queue by queue (`bounds`). What they take is a table of
-    rows: coming, looking, being handed the lock, holding it.
+    `members` are the spans that take them, queue by queue (`bounds`). `takes` has a row each for
+    the time to arrive, to look, to be handed the lock, and to hold it.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -66,8 +65,8 @@ class Queues:
         for turn, member in enumerate(self.members.tolist()):
             self.holder_of[member + 1 : int(graph.held_until[member]) + 1] = turn
 
-    def taken_off(self, edits: Sequence[Edit]) -> Floats:
-        """What edits take off: rows as in the class x members x edits."""
+    def subtracted(self, edits: Sequence[Edit]) -> Floats:
+        """What edits subtract: rows of `takes` x members x edits."""
         off = np.zeros((4, len(self.members), len(edits)))
         if len(self.members) == 0:
             return off
@@ -86,7 +85,7 @@ class Queues:
 
     def keep(self, edit: Edit) -> None:
         """Make an edit part of the queues."""
-        self.takes -= self.taken_off([edit])[:, :, 0]
+        self.takes -= self.subtracted([edit])[:, :, 0]
 
     def grants(self, number: int, base: Floats, off: Floats) -> Floats:
         """When the lock is free for every member of a queue: members x edits; `base` is when what
@@ -105,8 +104,7 @@ class Queues:
 
 
 def starts_after_opening(graph: Graph) -> Floats:
-    """The gaps of a graph, where for blocks that found no room it is the time since a place was
-    open for them."""
+    """The gaps of a graph. The gap of a later block counts from when there was a place for it."""
     gap = graph.gap_ns.copy()
     for wave in graph.waves:
         for opened, first in zip(wave.opened.tolist(), wave.firsts[wave.room :], strict=True):

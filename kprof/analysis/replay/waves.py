@@ -1,8 +1,8 @@
-"""Blocks that found no room at first, and whose place they took.
+"""Launches with more blocks than fit at once, and whose place a later block takes.
 
-The next block of a launch starts when any of those before it ends. Where recorded blocks start that
-way, a replay gives a place to the next block when it is free; else a block stays behind the one
-whose place it took on its processor.
+The next block of a launch starts when any block before it ends. If the recorded blocks start that
+way, a replay gives the next block any free place. If not, a block stays behind the block whose
+place it took on its processor.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import numpy as np
 from kprof.analysis.replay.columns import extents, firsts_of, runs_of
 from kprof.analysis.replay.spans import Ints, Spans
 
-# Finding a free place costs as many steps as there are blocks, for each of them.
+# Finding a free place takes as many steps as there are blocks, for each block.
 _MOST_BLOCKS: Final = 512
-# Blocks that start so much later than a place is free wait for something else.
+# Blocks that start this much later than their place is free wait for something else.
 _MUCH_LATER: Final = 2.0
 
 
 @dataclass(frozen=True)
 class Wave:
-    """The blocks of a launch in the order in which they get a place, of which `room` fit at once:
-    the first and last spans of their tracks. `opened` is when there was a place for each of those
-    after the first `room` blocks."""
+    """A launch of which `room` blocks fit at once: the first and last spans of the tracks of every
+    block, in the order in which blocks start, and when there was a place for each later block."""
 
     room: int
     firsts: tuple[Ints, ...]
@@ -34,9 +33,8 @@ class Wave:
 
 
 def waves_of(spans: Spans) -> tuple[Ints, tuple[Wave, ...]]:
-    """For the first span of every track of a block that found no room at first the last span of
-    the block whose place it took (-1 for all others); and the launches in which any free place
-    does."""
+    """For the first spans of later blocks, the last span of the block whose place they took (-1 for
+    all other spans); and the launches whose later blocks take any free place."""
     before = np.full(len(spans), -1, dtype=np.int64)
     first = firsts_of(spans.track)
     if len(first) == 0:
@@ -79,24 +77,22 @@ def _wave_of(spans: Spans, first: Ints, last: Ints, before: Ints) -> Wave | None
 
 
 def _most_at_once(starts: Ints, ends: Ints) -> int:
-    """How many of these ran at the same time; what ends makes room for what starts then.
-
-    At least one, also where all are of no length.
-    """
+    """How many of these ran at the same time, at least one. A block that ends makes room for one
+    that starts at the same time."""
     times = np.r_[starts, ends]
     change = np.r_[np.ones(len(starts), dtype=np.int64), -np.ones(len(ends), dtype=np.int64)]
     return max(1, int(np.cumsum(change[np.lexsort((change, times))]).max()))
 
 
 def _opened(ends: Ints, room: int) -> Ints:
-    """When there was a place for each block after the first `room`: the k-th of them starts when
-    k of those before it have ended."""
+    """When there was a place for each later block: for the k-th when k blocks before it had
+    ended."""
     turns = range(len(ends) - room)
     return np.array([np.partition(ends[: room + k], k)[k] for k in turns], dtype=np.int64)
 
 
 def _is_any_place(starts: Ints, ends: Ints, late: Ints, opened: Ints) -> bool:
-    """Whether blocks start when any place is free, and not only one on a processor of theirs.
+    """Whether later blocks start when any place is free, and not only one on their processor.
 
     `starts` and `late` are in the order in which blocks get a place; `late` points into `ends`.
     """
@@ -110,10 +106,8 @@ def _is_any_place(starts: Ints, ends: Ints, late: Ints, opened: Ints) -> bool:
 
 
 def _took_place_of(starts: Ints, ends: Ints, processor: Ints, room: int) -> Ints:
-    """For every block, the one whose place it took on the same processor, or -1.
-
-    Only after all places had been taken.
-    """
+    """For every block that started after all places were taken, the block whose place it took on
+    its processor; else -1."""
     late = np.full(len(starts), -1, dtype=np.int64)
     free: list[int] = []
     by_end = np.argsort(ends, kind="stable").tolist()
@@ -126,7 +120,7 @@ def _took_place_of(starts: Ints, ends: Ints, processor: Ints, room: int) -> Ints
             ended += 1
         if position < room or not free:
             continue
-        # A block of no length ends when it starts, but then it took nobody's place.
+        # A block of no length ends when it starts, and takes nobody's place.
         same = [
             other
             for other in free
