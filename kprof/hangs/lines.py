@@ -3,8 +3,8 @@
     /dev/shm/kprof-1000/8f2c.../      see kprof.capture.shared_memory
       rank-00003             a file per rank, made and mapped by its recorder:
         0       header       HEADER
-        4096    launches     LAUNCH x NUM_LAUNCHES, launch n in place n % NUM_LAUNCHES
-        20480   lines        kprof.abi.WAIT_LINE x NUM_LINES, which kernels write
+        4096    launches     the latest, see kprof.recording.launch_rows
+        28672   lines        kprof.abi.WAIT_LINE x NUM_LINES, which kernels write
       rank-00003.arena       see kprof.recording.ledger
     run.kprof.unfinished/
       rank-00003.waits       in place of that file where it has no room in shared memory
@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -33,26 +33,20 @@ from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
 from kprof.private import new_file, open_plain, read_plain
+from kprof.recording.launch_rows import NUM_RECENT, RECENT, RECENT_BYTES, pack_recent
 from kprof.regions import RegionTable
-
-if TYPE_CHECKING:
-    from kprof.recording.launch_log import Plan
 
 # More than warps that any GPU holds at once (8,448 on an H200, 9,728 on an MI300X), and one more.
 NUM_LINES: Final = 16384
-NUM_LAUNCHES: Final = 1024
 _MAGIC: Final = int.from_bytes(b"KPROFWTS", "little")
 _LAUNCHES_OFFSET: Final = 4096
-LAUNCH: Final = np.dtype(
-    [("number_plus_1", "<u4"), ("kernel", "<u4"), ("ordinal", "<u4"), ("num_blocks", "<u4")]
-)
-LINES_OFFSET: Final = _LAUNCHES_OFFSET + NUM_LAUNCHES * LAUNCH.itemsize
+LINES_OFFSET: Final = _LAUNCHES_OFFSET + NUM_RECENT * RECENT_BYTES
 SIZE_BYTES: Final = LINES_OFFSET + NUM_LINES * WAIT_LINE.itemsize
 HEADER: Final = np.dtype(
     [
         ("magic", "<u8"),
-        ("num_launches", "<u8"),
         ("num_finished", "<u8"),
+        ("returns_when_done", "<u8"),
         ("rank", "<u4"),
         ("world_size", "<u4"),
         ("pid", "<u8"),
@@ -61,15 +55,15 @@ HEADER: Final = np.dtype(
 )
 # What does not change as long as a wait is open.
 _SAYS_WHO: Final = ("start_ticks", "region", "payload", "launch", "block", "warp", "wanted")
-_NUM_LAUNCHES_WORD: Final = 1
-_NUM_FINISHED_WORD: Final = 2
+_NUM_FINISHED_WORD: Final = 1
+_RETURNS_WHEN_DONE_WORD: Final = 2
 _SAVE_SIGNAL_WORD: Final = 5
 _RANKS: Final = "rank-?????"
 ON_DISK: Final = ".waits"
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A kernel and the regions of its records; LAUNCH.kernel is its number."""
+    """A kernel and the regions of its records; RECENT.kernel is its number."""
 
     name: str
     regions: RegionTable
@@ -160,7 +154,7 @@ class WaitsWriter:
         header["save_signal"] = save_signal
         header["magic"] = _MAGIC
         self._words = file.content.data[:_LAUNCHES_OFFSET].cast("Q")
-        self._launches = file.content.data[_LAUNCHES_OFFSET:LINES_OFFSET].cast("I")
+        self.recent = file.content.data[_LAUNCHES_OFFSET:LINES_OFFSET]
         self._lines = file.content[LINES_OFFSET:]
         self._known: dict[tuple[str, int], int] = {}
         self.begin_address, self.address = file.address, file.address + LINES_OFFSET
@@ -175,25 +169,8 @@ class WaitsWriter:
         if kernel is None:
             kernel = self._known[row.kernel, table_idx] = len(self._known)
             self.introduce(kernel, row.kernel, regions)
-        self._write(row.launch, kernel, row.ordinal, row.num_blocks)
-
-    def observe(self, plan: Plan, number: int) -> None:
-        """A launch is about to be made, of a kernel that was introduced."""
-        self._write(number, plan.idx, plan.kernel.num_launches - 1, plan.num_blocks)
-
-    def observe_on_host(self, plan: Plan, number: int) -> None:
-        """The same on the CPU target, where a launch returns when it has finished."""
-        self._write(number, plan.idx, plan.kernel.num_launches - 1, plan.num_blocks)
-        self._words[_NUM_FINISHED_WORD] = number
-
-    def _write(self, number: int, kernel: int, ordinal: int, num_blocks: int) -> None:
-        place = number % NUM_LAUNCHES * 4
-        launches = self._launches
-        launches[place] = 0
-        launches[place + 1] = kernel
-        launches[place + 2] = ordinal & 0xFFFF_FFFF
-        launches[place + 3] = num_blocks
-        self._words[_NUM_LAUNCHES_WORD] = launches[place] = number + 1
+        place = row.launch % NUM_RECENT * RECENT_BYTES
+        pack_recent(self.recent, place, kernel, row.num_blocks, row.ordinal, row.launch + 1)
 
     def introduce(self, number: int, name: str, regions: RegionTable) -> None:
         """Launches of kernel `number` are to come."""
@@ -203,6 +180,10 @@ class WaitsWriter:
         ):
             # A line that a full disk has cut short must not spoil the next one.
             file.write(b"\n" + msgspec.json.encode(Kernel(name, regions, number)))
+
+    def say_launches_return_when_done(self) -> None:
+        """All launches but the last have ended: they are on the CPU target."""
+        self._words[_RETURNS_WHEN_DONE_WORD] = 1
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""
@@ -221,8 +202,9 @@ class RankWaits:
     ) -> None:
         self.rank, self.world_size = int(header["rank"]), int(header["world_size"])
         self.pid, self.save_signal = int(header["pid"]), int(header["save_signal"])
-        self.num_launches = int(header["num_launches"])
-        self.num_finished = int(header["num_finished"])
+        self.num_launches = int(launches["number_plus_1"].max(initial=0))
+        all_but_one = max(self.num_launches - 1, 0) if header["returns_when_done"] else 0
+        self.num_finished = max(int(header["num_finished"]), all_but_one)
         # There was no line for a wait: some are not in `lines`.
         self.is_full = is_full
         self.launches, self.lines = launches, lines
@@ -239,7 +221,7 @@ class RankWaits:
         header = np.frombuffer(content, HEADER, 1)[0]
         if int(header["magic"]) != _MAGIC:
             return None
-        launches = np.frombuffer(content, LAUNCH, NUM_LAUNCHES, _LAUNCHES_OFFSET)
+        launches = np.frombuffer(content, RECENT, NUM_RECENT, _LAUNCHES_OFFSET)
         launches = launches[launches["number_plus_1"] > 0]
         looks = [
             np.frombuffer(each, WAIT_LINE, NUM_LINES, LINES_OFFSET) for each in (before, content)

@@ -22,7 +22,7 @@ from kprof.recording.arena_state import (
     read_arena,
     read_control,
 )
-from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
+from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer, new_tuple
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 assert abi.CONTROL.fields is not None
@@ -30,8 +30,6 @@ _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
 assert abi.SWITCHES.fields is not None
 _IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["is_off"][1]
 _ARENA_KIB_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["arena_kib"][1]
-# Takes half the time of LaunchBuffer(...), which has keywords and defaults.
-_new_tuple: Final = tuple.__new__
 
 
 def _switches(wanted: Wanted) -> np.ndarray:
@@ -70,8 +68,9 @@ class Arena:
         self._is_limit_highest = False
         # Whether launches have to find a higher limit in the arena than they would.
         self._has_raised_limit = False
-        # The fields of a buffer that reserves nothing, once the arena is open to claims.
-        self._claims: tuple[int, ...] = ()
+        # The fields of a buffer that reserves nothing, behind address and number; empty until
+        # `open`.
+        self.claims: tuple[int, ...] = ()
         self._siblings: tuple[Arena, ...] = (self,)
         self._wanted = wanted
         self._switches = _switches(wanted)
@@ -96,11 +95,7 @@ class Arena:
         num_tracks = num_blocks * tracks_per_block
         if num_tracks:
             return self.reserved_buffer(number, tracks_per_block, num_tracks)
-        return self.claiming_buffer(number)
-
-    def claiming_buffer(self, number: int) -> LaunchBuffer:
-        """The buffer for a launch whose tracks claim all their chunks."""
-        return _new_tuple(LaunchBuffer, (self.address, number) + (self._claims or self._open()))
+        return new_tuple(LaunchBuffer, (self.address, number) + (self.claims or self.open()))
 
     def reserved_buffer(self, number: int, tracks_per_block: int, num_tracks: int) -> LaunchBuffer:
         """The buffer for a launch that reserves a chunk for each track, if so many are left."""
@@ -110,7 +105,7 @@ class Arena:
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
         reserved = self.address, number, first_chunk, tracks_per_block, num_tracks
-        return _new_tuple(LaunchBuffer, reserved + self.limits + (0, 0))
+        return new_tuple(LaunchBuffer, reserved + self.limits + (0, 0))
 
     def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for a launch of which the arena's filter wants some tracks.
@@ -232,7 +227,7 @@ class Arena:
     def _begin_account(self) -> None:
         for arena in self._siblings:
             arena._is_limit_highest = False
-        self._claims = ()
+        self.claims = ()
         self.account[Word.FIRST_RESERVED] = self.geometry.num_chunks
         self.account[Word.NUM_WANTED] = self.account[Word.HAS_CLAIMING] = 0
         self.account[Word.LEAST_LIMIT] = min(self.limits[0], self._least_captured_limit)
@@ -259,7 +254,7 @@ class Arena:
         end = min(end, *(arena.account[Word.FIRST_RESERVED] for arena in self._siblings))
         if (highest := end // num_cursors) > limit:
             for arena in self._siblings:
-                arena.limits, arena._claims = (highest, num_cursors), ()
+                arena.limits, arena.claims = (highest, num_cursors), ()
                 arena._has_raised_limit = True
                 arena.account[Word.LIMIT] = highest
 
@@ -269,11 +264,12 @@ class Arena:
             self.account[Word.HAS_CLAIMING] = 1
             self._raise_limit()
 
-    def _open(self) -> tuple[int, ...]:
+    def open(self) -> tuple[int, ...]:
+        """Make `claims`."""
         self._open_to_claims()
         self._store_limit()
-        self._claims = (NO_CHUNK, 0, 0, *self.limits, 0, 0)
-        return self._claims
+        self.claims = (NO_CHUNK, 0, 0, *self.limits, 0, 0)
+        return self.claims
 
     def _store_limit(self) -> None:
         """Store the limit in the arena, where launches read it that were given two numbers only."""

@@ -18,7 +18,16 @@ from kprof.capture.manifest import MAX_TEXT, Launch
 from kprof.capture.printable import utf8
 from kprof.errors import RecorderError
 from kprof.recording.launch_buffer import sizes_of
-from kprof.recording.launch_rows import LAUNCH, ROW_BYTES, ROWS_PER_FILE, new_rows, pack_row
+from kprof.recording.launch_rows import (
+    LAUNCH,
+    NUM_RECENT,
+    RECENT_BYTES,
+    ROW_BYTES,
+    ROWS_PER_FILE,
+    new_rows,
+    pack_recent,
+    pack_row,
+)
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
@@ -71,8 +80,8 @@ class LaunchLog:
 
     The launches below number `end` were added. `num_outside` counts those that `is_wanted` left
     out. The first one was added at `first_launch_s` on the monotonic clock; 0.0 before. With a
-    `ledger`, rows outlive the process. `introducers` get to know of a kernel with its regions
-    before rows name it.
+    `ledger`, rows outlive the process; `recent` holds the last NUM_RECENT of them. `introducers`
+    get to know of a kernel with its regions before rows name it.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
@@ -82,6 +91,7 @@ class LaunchLog:
         self.first_launch_s = 0.0
         self.ledger: Ledger | None = None
         self.introducers: list[Callable[[int, str, int, RegionIds], None]] = []
+        self.recent = memoryview(bytearray(NUM_RECENT * RECENT_BYTES))
         self.plans: dict[tuple[str, int, int, int], Plan] = {}
         self._default_regions = RegionTable.of(regions)
         self.region_ids.table_idx(self._default_regions)
@@ -143,6 +153,8 @@ class LaunchLog:
             plan.threads_per_block,
             end,
         )
+        recent = number % NUM_RECENT * RECENT_BYTES
+        pack_recent(self.recent, recent, plan.idx, plan.num_blocks, ordinal, end)
         self._table_of_launch[number] = plan.table_idx
         kernel.num_launches = ordinal + 1
         self.end = end

@@ -1,5 +1,8 @@
-"""Rows of launches: where they lie in memory, row n % ROWS_PER_FILE of file n // ROWS_PER_FILE is
-launch n. The number of a replay has an empty row."""
+"""Rows of launches in memory that outlives the process.
+
+Launch n has row n % ROWS_PER_FILE of file n // ROWS_PER_FILE until it is in a part, and row
+n % NUM_RECENT of those for whoever looks for hangs. The number of a replay has an empty row.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,16 @@ ROWS_PER_FILE: Final = 8192
 FILE_BYTES: Final = ROWS_PER_FILE * ROW_BYTES
 pack_row = _ROW.pack_into
 
+RECENT: Final = np.dtype(
+    [("kernel", "<u4"), ("num_blocks", "<u4"), ("ordinal", "<i8"), ("number_plus_1", "<i8")]
+)
+_RECENT: Final = struct.Struct("<IIqq")
+RECENT_BYTES: Final = _RECENT.size
+NUM_RECENT: Final = 1024
+pack_recent = _RECENT.pack_into
+
 assert LAUNCH.itemsize == ROW_BYTES
+assert RECENT.itemsize == RECENT_BYTES
 
 
 def new_rows() -> memoryview:

@@ -25,7 +25,7 @@ from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
-from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer, new_tuple
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.recorder_state import State
 from kprof.recording.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kprof.devices.groups import Group
     from kprof.recording.drainer import Drainer
     from kprof.recording.launch_log import Plan
-    from kprof.recording.ledger import Ledger
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
@@ -89,17 +88,15 @@ class Recorder(AnyRecorder):
             )
         self.rank, self.world_size = rank, world_size
         self._directory, self._timer = directory, timer
-        self._wanted, self._schedule = wanted, schedule
-        self._num_steps = self._num_torch_traces = 0
+        self._schedule = schedule
+        self._num_calls = self._num_steps = self._num_torch_traces = 0
         self._launches = LaunchLog(regions, wanted)
         self._retention, self._has_filter = retention, wanted.has_filter
         self._drainer: Drainer | None = None
-        self._ledger: Ledger | None = None
         self._has_missed_ring = False
         self._enter(State.RECORDING)
         # The thread that made the last launch.
         self._launcher = 0
-        self._cut_short = ""
         self._claim = Claim(directory, rank)
         self._numbers = self._claim.progress
         try:
@@ -127,26 +124,27 @@ class Recorder(AnyRecorder):
         num_arenas = self._retention.num_arenas
         total_bytes = self._retention.total_bytes(arena_bytes)
         has_schedule = self._schedule is not None
-        self._facts = RankFacts.measure(self.rank, device, self._wanted, has_schedule)
+        self._facts = RankFacts.measure(self.rank, device, self._launches.wanted, has_schedule)
         self._is_capturing = capture_reader(device)
         launches, clock = self._launches, self._facts.base.clock
         self._clocks = ClockKeeper(self._directory, self.rank, device, clock, launches)
         place, note = (self._directory, self.rank), self._facts.notes.append
         self._waits = Waits(*place, self.world_size, device, note)
         home = open_home(*place, device, self._retention, total_bytes, note)
-        self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines, home)
+        wanted, lines = launches.wanted, self._waits.lines
+        self._turns = Turns(total_bytes, device, wanted, num_arenas, lines, home)
         info = self._facts.info
         ids, is_ring = launches.region_ids, bool(self._retention.ring_bytes)
-        self._decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=is_ring)
+        decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=is_ring)
         self._progress = Progress(self._claim.progress, self._clocks.workload_s)
-        self._keeper = Keeper(*place, self._turns, self._decoder, launches, info, self._progress)
+        self._keeper = Keeper(*place, self._turns, decoder, launches, info, self._progress)
         if home is not None:
-            begin_ledger(home.ledger, self._keeper, self._retention, info(self._decoder))
-            self._ledger = launches.ledger = home.ledger
+            begin_ledger(home.ledger, self._keeper, self._retention, info(decoder))
+            launches.ledger = home.ledger
             launches.introducers.append(home.ledger.introduce)
         launches.introducers.append(self._waits.introduce)
-        observers = (self._timer.observe if self._timer else None, self._waits.observer())
-        self._observers = tuple(each for each in observers if each is not None)
+        launches.recent = self._waits.recent_launches or launches.recent
+        self._observers = () if self._timer is None else (self._timer.observe,)
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -192,7 +190,7 @@ class Recorder(AnyRecorder):
                 return self._launch_closed(kernel)
             sizes = num_blocks, threads_per_block, tracks_per_block
             plan = self._launches.plan(kernel, regions, sizes)
-        self._numbers[1] += 1
+        self._num_calls = self._numbers[1] = self._num_calls + 1
         if is_replayed or self._is_capturing():
             return self._launch_captured(plan)
         is_wanted = not self._is_selecting or self._is_wanted(plan)
@@ -212,7 +210,7 @@ class Recorder(AnyRecorder):
             return arena.launch_buffer(number, -(-plan.num_blocks // RECORDS_PER_CHUNK), 1)
         if plan.num_tracks:
             return arena.reserved_buffer(number, plan.tracks_per_block, plan.num_tracks)
-        return arena.claiming_buffer(number)
+        return new_tuple(LaunchBuffer, (arena.address, number) + (arena.claims or arena.open()))
 
     def _launch_captured(self, plan: Plan) -> LaunchBuffer:
         """The buffer of a launch that is replayed; a pause concerns its replays."""
@@ -222,9 +220,9 @@ class Recorder(AnyRecorder):
         for observe in self._observers:
             observe(plan, number)
         row = self._launches.row(number, plan)
-        self._decoder.replays.add(row)
-        if self._ledger is not None:
-            self._ledger.note_captured(row, plan.table_idx)
+        self._keeper.decoder.replays.add(row)
+        if self._launches.ledger is not None:
+            self._launches.ledger.note_captured(row, plan.table_idx)
         return self._turns.captured_buffer(number)
 
     def _is_wanted(self, plan: Plan) -> bool:
@@ -274,7 +272,7 @@ class Recorder(AnyRecorder):
             self._drainer.note_step(is_captured=self._is_capturing())
         self._num_steps += 1
         self._progress.note_step()
-        self._numbers[1] += 1
+        self._num_calls = self._numbers[1] = self._num_calls + 1
         self._set_paused(not self._is_active())
 
     def finished(self) -> None:
@@ -306,7 +304,7 @@ class Recorder(AnyRecorder):
         return self._schedule is None or self._schedule(self._num_steps)
 
     def _set_paused(self, is_paused: bool) -> None:
-        is_paused = is_paused or not self._wanted.has_rank(self.rank)
+        is_paused = is_paused or not self._launches.wanted.has_rank(self.rank)
         if self._state.is_closed or is_paused == (self._state is State.PAUSED):
             return
         if self._is_capturing():
@@ -319,7 +317,7 @@ class Recorder(AnyRecorder):
     def _enter(self, state: State) -> None:
         self._state = state
         self.is_recording = state in (State.RECORDING, State.PAUSED, State.CLOSED)
-        self._is_selecting = state is State.PAUSED or self._wanted.has_window
+        self._is_selecting = state is State.PAUSED or self._launches.wanted.has_window
         # A launch that finds no plan looks at the state.
         self._plans = {} if state.is_closed else self._launches.plans
 
@@ -368,8 +366,8 @@ class Recorder(AnyRecorder):
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         text = utf8(text)
         self._facts.notes.append(text)
-        if self._ledger is not None:
-            self._ledger.note(text)
+        if self._launches.ledger is not None:
+            self._launches.ledger.note(text)
 
     def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
@@ -421,7 +419,7 @@ class Recorder(AnyRecorder):
         """
         self._close(State.CLOSED)
 
-    def _close(self, state: State) -> None:
+    def _close(self, state: State, cut_short: str = "") -> None:
         if self._state.is_closed:
             return
         saver.note_closing()
@@ -441,7 +439,7 @@ class Recorder(AnyRecorder):
                         self._drainer.keep_rest()
                     else:
                         self._keeper.keep_all()
-                    self._finish()
+                    self._finish(cut_short)
             finally:
                 self._let_go()
                 self._turns.outlive_graphs()
@@ -456,9 +454,9 @@ class Recorder(AnyRecorder):
 
         Failures are one line on stderr, and later launches do nothing.
         """
-        self._cut_short = lifetime.describe_running(self._launcher)
+        cut_short = lifetime.describe_running(self._launcher)
         try:
-            self._close(State.OFF)
+            self._close(State.OFF, cut_short)
         except Exception as error:
             self._give_up(error, goes_on=not self._state.is_closed)
             self._enter(State.OFF)
@@ -468,22 +466,22 @@ class Recorder(AnyRecorder):
         """Be off: this is a forked child, and the recorder is its parent's."""
         self._enter(State.INHERITED)
         self._let_go()
-        if self._ledger is not None:
-            self._ledger.make_private()
-            self._ledger = None
+        if self._launches.ledger is not None:
+            self._launches.ledger.make_private()
+            self._launches.ledger = None
 
-    def _finish(self) -> None:
+    def _finish(self, cut_short: str) -> None:
         """Write everything but the events."""
         from kprof.capture.directory import write_rank_info
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
-        counts, parts = self._decoder.tally.counts, self._keeper.parts
+        counts, parts = self._keeper.decoder.tally.counts, self._keeper.parts
         if not counts.recorded + counts.dropped:
             launched = self._launched([row.num_blocks for row in parts.launches()])
-            if why := why_nothing(self._wanted, self.rank, launched):
+            if why := why_nothing(self._launches.wanted, self.rank, launched):
                 self.note(why)
-        info = self._facts.info(self._decoder, parts.launches(), self._cut_short)
+        info = self._facts.info(self._keeper.decoder, parts.launches(), cut_short)
         parts.finish(info)
         write_rank_info(self._directory, info)
         self._remove_ledger()
@@ -504,8 +502,8 @@ class Recorder(AnyRecorder):
 
     def _remove_ledger(self) -> None:
         """What the arenas hold is written, or lost."""
-        if self._ledger is not None:
-            self._ledger.remove()
+        if self._launches.ledger is not None:
+            self._launches.ledger.remove()
 
     def _let_go(self) -> None:
         lifetime.discard(self._directory, self.rank)
@@ -531,7 +529,7 @@ class Recorder(AnyRecorder):
 
     def _give_up(self, error: Exception, *, goes_on: bool = True) -> None:
         """Say what is lost; with `goes_on`, more launches may come."""
-        is_kept = self._ledger is not None and _leaves_arenas(error)
+        is_kept = self._launches.ledger is not None and _leaves_arenas(error)
         lost = self._directory, self.rank, error, len(self._launches.waiting())
         is_told = lifetime.give_up(*lost, is_kept=is_kept, goes_on=goes_on)
         self._progress.note_told(is_told=is_told and not is_kept)

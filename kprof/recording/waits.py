@@ -37,7 +37,6 @@ from kprof.recording import lifetime, saver
 if TYPE_CHECKING:
     from kprof.devices.memory import Memory
     from kprof.recording.keeping import Keeper
-    from kprof.recording.launch_log import Plan
     from kprof.recording.region_ids import RegionIds
 
 _LINES_BYTES: Final = NUM_LINES * WAIT_LINE.itemsize
@@ -85,6 +84,8 @@ class Waits:
                 f"has room ({error.strerror or error}); make /dev/shm larger"
             )
             return
+        if self._is_host:
+            self._writer.say_launches_return_when_done()
         self._announced = allocate(LINES_BYTES + _CLAIMS_BYTES, device)
         self._announced.prepare_to_peek()
         address = self._announced.address
@@ -135,11 +136,10 @@ class Waits:
         if self._writer is not None:
             self._writer.introduce(idx, kernel, region_ids.table_as_merged(table_idx))
 
-    def observer(self) -> Callable[[Plan, int], None] | None:
-        """What has to know of each launch with its number; None where nobody watches."""
-        if self._writer is None:
-            return None
-        return self._writer.observe_on_host if self._is_host else self._writer.observe
+    @property
+    def recent_launches(self) -> memoryview | None:
+        """Memory for the latest launches; None where nobody watches."""
+        return None if self._writer is None else self._writer.recent
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""
