@@ -34,13 +34,11 @@ from kprof.capture.files import MAX_JSON_BYTES
 from kprof.capture.losses import count_launches
 from kprof.errors import RankTakenError
 from kprof.private import is_locked, new_file, open_plain, read_plain
+from kprof.rank_memory import LIVE_BYTES, Live
 
 RECORDING_NAME: Final = "recording.json"
 MESSAGES_NAME: Final = "messages"
 _MESSAGES_BYTES: Final = 16 << 10
-_LIVE_BYTES: Final = 4096
-TOLD: Final = 4
-UNRECORDED: Final = 6
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -71,15 +69,13 @@ class Claim:
             with writing(path):
                 # Real bytes: a hole in the file means SIGBUS when the disk is full.
                 begin = 0
-                while begin < _LIVE_BYTES:
-                    begin += os.pwrite(file, bytes(_LIVE_BYTES - begin), begin)
+                while begin < LIVE_BYTES:
+                    begin += os.pwrite(file, bytes(LIVE_BYTES - begin), begin)
                 self._page = _mapped(path)
         except BaseException:
             self._file.close()
             raise
-        # progress[0] counts the rank's launches, progress[1] its calls of the recorder;
-        # progress[TOLD] is 1 once it has said what it lost, progress[UNRECORDED] counts launches
-        # after its recording stopped. Other processes see them at once.
+        # The numbers of kprof.rank_memory.Live. Other processes see them at once.
         self.progress = memoryview(self._page).cast("Q")
 
     def release(self) -> None:
@@ -94,7 +90,7 @@ def _mapped(path: Path) -> mmap.mmap:
     """The file in memory, opened once more: a mapping keeps its file open, and with it its lock."""
     file = open_plain(path, os.O_RDWR)
     try:
-        return mmap.mmap(file, _LIVE_BYTES)
+        return mmap.mmap(file, LIVE_BYTES)
     finally:
         os.close(file)
 
@@ -129,7 +125,7 @@ def launch_counts(directory: Path) -> dict[int, int]:
     counts = {}
     for rank, numbers in live_numbers(directory, 2).items():
         with contextlib.suppress(OSError):
-            if rank_file(directory, rank, "live").stat().st_size == _LIVE_BYTES:
+            if rank_file(directory, rank, "live").stat().st_size == LIVE_BYTES:
                 counts[rank] = numbers[0]
     return counts
 
@@ -141,17 +137,19 @@ def num_calls_of(directory: Path) -> dict[int, int]:
 
 def ranks_that_told(directory: Path) -> frozenset[int]:
     """The ranks whose messages say what they lost (lifetime.give_up)."""
-    live = live_numbers(directory, TOLD + 1)
-    return frozenset(rank for rank, numbers in live.items() if numbers[TOLD])
+    live = live_numbers(directory, Live.TOLD + 1)
+    return frozenset(rank for rank, numbers in live.items() if numbers[Live.TOLD])
 
 
 def unrecorded_launches(directory: Path) -> dict[int, int]:
     """How many launches ranks made after their recording stopped, where there were any."""
-    live = live_numbers(directory, UNRECORDED + 1)
-    return {rank: numbers[UNRECORDED] for rank, numbers in live.items() if numbers[UNRECORDED]}
+    live = live_numbers(directory, Live.UNRECORDED + 1)
+    return {
+        rank: numbers[Live.UNRECORDED] for rank, numbers in live.items() if numbers[Live.UNRECORDED]
+    }
 
 
-def live_numbers(directory: Path, count: int = _LIVE_BYTES // 8) -> dict[int, tuple[int, ...]]:
+def live_numbers(directory: Path, count: int = LIVE_BYTES // 8) -> dict[int, tuple[int, ...]]:
     """The first numbers in `Claim.progress` of every rank that ever had a recorder; 0 where the
     file is shorter."""
     numbers = {}

@@ -1,10 +1,7 @@
 """The memory in which a rank says what it launches and which of its waits last long.
 
     /dev/shm/kprof-1000/8f2c.../      see kprof.capture.shared_memory
-      rank-00003             a file per rank, made and mapped by its recorder:
-        0       header       HEADER
-        4096    launches     the latest, see kprof.recording.launch_rows
-        28672   lines        kprof.abi.WAIT_LINE x NUM_LINES, which kernels write
+      rank-00003             a file per rank, made and mapped by its recorder: kprof.rank_memory
       rank-00003.arena       see kprof.recording.ledger
     run.kprof.unfinished/
       rank-00003.waits       in place of that file where it has no room in shared memory
@@ -33,31 +30,26 @@ from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
 from kprof.private import new_file, open_plain, read_plain
-from kprof.recording.launch_rows import NUM_RECENT, RECENT, RECENT_BYTES, pack_recent
+from kprof.rank_memory import (
+    HANG_BYTES,
+    HANG_HEADER,
+    HANG_MAGIC,
+    LINES_OFFSET,
+    NUM_LINES,
+    NUM_RECENT,
+    RECENT,
+    RECENT_BYTES,
+    RECENT_OFFSET,
+    pack_recent,
+    word_of,
+)
 from kprof.regions import RegionTable
 
-# More than warps that any GPU holds at once (8,448 on an H200, 9,728 on an MI300X), and one more.
-NUM_LINES: Final = 16384
-_MAGIC: Final = int.from_bytes(b"KPROFWTS", "little")
-_LAUNCHES_OFFSET: Final = 4096
-LINES_OFFSET: Final = _LAUNCHES_OFFSET + NUM_RECENT * RECENT_BYTES
-SIZE_BYTES: Final = LINES_OFFSET + NUM_LINES * WAIT_LINE.itemsize
-HEADER: Final = np.dtype(
-    [
-        ("magic", "<u8"),
-        ("num_finished", "<u8"),
-        ("returns_when_done", "<u8"),
-        ("rank", "<u4"),
-        ("world_size", "<u4"),
-        ("pid", "<u8"),
-        ("save_signal", "<u8"),
-    ]
-)
 # What does not change as long as a wait is open.
 _SAYS_WHO: Final = ("start_ticks", "region", "payload", "launch", "block", "warp", "wanted")
-_NUM_FINISHED_WORD: Final = 1
-_RETURNS_WHEN_DONE_WORD: Final = 2
-_SAVE_SIGNAL_WORD: Final = 5
+_NUM_FINISHED: Final = word_of(HANG_HEADER, "num_finished")
+_RETURNS_WHEN_DONE: Final = word_of(HANG_HEADER, "returns_when_done")
+_SAVE_SIGNAL: Final = word_of(HANG_HEADER, "save_signal")
 _RANKS: Final = "rank-?????"
 ON_DISK: Final = ".waits"
 
@@ -133,8 +125,8 @@ def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:
     on_disk.unlink(missing_ok=True)
     if folder is not None:
         with contextlib.suppress(OSError):
-            return SharedFile(folder / name, SIZE_BYTES), is_in_memory(folder)
-    return SharedFile(on_disk, SIZE_BYTES), False
+            return SharedFile(folder / name, HANG_BYTES), is_in_memory(folder)
+    return SharedFile(on_disk, HANG_BYTES), False
 
 
 class WaitsWriter:
@@ -149,19 +141,19 @@ class WaitsWriter:
         file, self.is_in_memory = _new_file(directory, rank)
         self._kernels_path = rank_file(directory, rank, "kernels")
         os.close(new_file(self._kernels_path))
-        header = file.content[: HEADER.itemsize].view(HEADER)
+        header = file.content[: HANG_HEADER.itemsize].view(HANG_HEADER)
         header["rank"], header["world_size"], header["pid"] = rank, world_size, os.getpid()
         header["save_signal"] = save_signal
-        header["magic"] = _MAGIC
-        self._words = file.content.data[:_LAUNCHES_OFFSET].cast("Q")
-        self.recent = file.content.data[_LAUNCHES_OFFSET:LINES_OFFSET]
+        header["magic"] = HANG_MAGIC
+        self._words = file.content.data[:RECENT_OFFSET].cast("Q")
+        self.recent = file.content.data[RECENT_OFFSET:LINES_OFFSET]
         self._lines = file.content[LINES_OFFSET:]
         self._known: dict[tuple[str, int], int] = {}
         self.begin_address, self.address = file.address, file.address + LINES_OFFSET
 
     def say_saves_on(self, signal_number: int) -> None:
         """This signal makes this process save what it has recorded."""
-        self._words[_SAVE_SIGNAL_WORD] = signal_number
+        self._words[_SAVE_SIGNAL] = signal_number
 
     def note_launch(self, row: Launch, table_idx: int, regions: RegionTable) -> None:
         """A launch is about to be made, whose regions are that table of the rank's."""
@@ -183,11 +175,11 @@ class WaitsWriter:
 
     def say_launches_return_when_done(self) -> None:
         """All launches but the last have ended: they are on the CPU target."""
-        self._words[_RETURNS_WHEN_DONE_WORD] = 1
+        self._words[_RETURNS_WHEN_DONE] = 1
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""
-        self._words[_NUM_FINISHED_WORD] = num_launches
+        self._words[_NUM_FINISHED] = num_launches
 
     def write_lines(self, lines: np.ndarray) -> None:
         """Put a copy of lines that a device has elsewhere."""
@@ -213,15 +205,15 @@ class RankWaits:
     def read(path: Path) -> RankWaits | None:
         """None for a file that is not whole, or not one."""
         try:
-            before, content = (read_plain(path, SIZE_BYTES + 1) for _ in range(2))
+            before, content = (read_plain(path, HANG_BYTES + 1) for _ in range(2))
         except OSError:
             return None
-        if len(content) != SIZE_BYTES or len(before) != SIZE_BYTES:
+        if len(content) != HANG_BYTES or len(before) != HANG_BYTES:
             return None
-        header = np.frombuffer(content, HEADER, 1)[0]
-        if int(header["magic"]) != _MAGIC:
+        header = np.frombuffer(content, HANG_HEADER, 1)[0]
+        if int(header["magic"]) != HANG_MAGIC:
             return None
-        launches = np.frombuffer(content, RECENT, NUM_RECENT, _LAUNCHES_OFFSET)
+        launches = np.frombuffer(content, RECENT, NUM_RECENT, RECENT_OFFSET)
         launches = launches[launches["number_plus_1"] > 0]
         looks = [
             np.frombuffer(each, WAIT_LINE, NUM_LINES, LINES_OFFSET) for each in (before, content)

@@ -12,11 +12,11 @@ import numpy as np
 
 from kprof import abi
 from kprof.devices.memory import Memory, allocate
+from kprof.rank_memory import Word
 from kprof.recording.arena_state import (
     Account,
     ArenaState,
     Handed,
-    Word,
     byte_range,
     new_account,
     read_arena,

@@ -9,28 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
 from kprof import abi
 from kprof.errors import ArenaError
+from kprof.rank_memory import ACCOUNT_BYTES, Word
 
 Bytes = np.ndarray
 # What the host knows of an arena, in numbers of 32 bits: kprof.recording.ledger says who reads it.
 Account = memoryview
-ACCOUNT_BYTES: Final = 64
-
-
-class Word:
-    """The places of the numbers in an account.
-
-    The turn counts the arenas in the order in which launches got them; 0 is an empty one. Those
-    from LEAST_LIMIT to HAS_CLAIMING are fields of Handed.
-    """
-
-    TURN, WRITTEN_TO, LEAST_LIMIT, LIMIT, STORED_LIMIT = range(5)
-    FIRST_RESERVED, NUM_WANTED, HAS_CLAIMING, END_LAUNCH = range(5, 9)
 
 
 def new_account() -> Account:

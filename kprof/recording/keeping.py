@@ -15,11 +15,11 @@ import numpy as np
 
 from kprof.capture.manifest import Launch
 from kprof.capture.parts import SAVED, PartWriter
-from kprof.recording.arena_state import ArenaState, Word
+from kprof.rank_memory import DISCARDED, Word
+from kprof.recording.arena_state import ArenaState
 from kprof.recording.decode import Decoder
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_log import LaunchLog
-from kprof.recording.ledger import DISCARDED
 from kprof.recording.turns import Turns, Used
 
 if TYPE_CHECKING:

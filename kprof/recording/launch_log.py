@@ -17,17 +17,17 @@ import numpy as np
 from kprof.capture.manifest import MAX_TEXT, Launch
 from kprof.capture.printable import utf8
 from kprof.errors import RecorderError
-from kprof.recording.launch_buffer import sizes_of
-from kprof.recording.launch_rows import (
+from kprof.rank_memory import (
     LAUNCH,
+    LAUNCH_BYTES,
     NUM_RECENT,
     RECENT_BYTES,
-    ROW_BYTES,
+    ROWS_BYTES,
     ROWS_PER_FILE,
-    new_rows,
+    pack_launch,
     pack_recent,
-    pack_row,
 )
+from kprof.recording.launch_buffer import sizes_of
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
@@ -143,9 +143,9 @@ class LaunchLog:
         row = number - first
         if not 0 <= row < ROWS_PER_FILE:
             row, rows = self._room_for(number)
-        pack_row(
+        pack_launch(
             rows,
-            row * ROW_BYTES,
+            row * LAUNCH_BYTES,
             plan.idx,
             plan.table_idx,
             ordinal,
@@ -214,7 +214,11 @@ class LaunchLog:
             for first, rows in self._segments:
                 if first == segment * ROWS_PER_FILE:
                     return row, rows
-            rows = new_rows() if self.ledger is None else self.ledger.rows(segment)
+            rows = (
+                memoryview(bytearray(ROWS_BYTES))
+                if self.ledger is None
+                else self.ledger.rows(segment)
+            )
             self._latest = segment * ROWS_PER_FILE, rows
             self._segments.append(self._latest)
             return row, rows

@@ -1,13 +1,13 @@
 """What outlives a rank that is killed: its arenas, and all that is needed to decode them.
 
     /dev/shm/kprof-1000/8f2c.../   (without room there: run.kprof.unfinished/)
-      rank-00003.arena             4096 bytes (HEADER, then an account per arena), then the arenas
-      rank-00003.launches-00000    launches (see kprof.recording.launch_rows)
+      rank-00003.arena             what is known of the arenas, and the arenas
+      rank-00003.launches-00000    launches
     run.kprof.unfinished/
       rank-00003.ledger            JSON lines: facts, region tables, kernels, notes
 
-The first two are memory that the rank shares with whoever maps them. What a rank stores there is
-safe from SIGKILL at once, and costs no more than other memory. A rank that ends by itself removes
+The first two are memory that the rank shares with whoever maps them; kprof.rank_memory has the
+layout. A rank that ends by itself removes
 them. Of one that was killed, kprof.recording.salvage makes a part of the capture.
 
 Accounts are what the host knows of an arena (see kprof.recording.arena_state): it is stored before
@@ -33,27 +33,26 @@ from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.private import new_file, open_plain, read_plain
-from kprof.recording.arena_state import ACCOUNT_BYTES, Account
-from kprof.recording.launch_rows import FILE_BYTES, LAUNCH, ROWS_PER_FILE, new_rows
+from kprof.rank_memory import (
+    ACCOUNT_BYTES,
+    ACCOUNTS_OFFSET,
+    ARENAS_OFFSET,
+    LAUNCH,
+    LEDGER_HEADER,
+    LEDGER_MAGIC,
+    ROWS_BYTES,
+    ROWS_PER_FILE,
+    word_of,
+)
+from kprof.recording.arena_state import Account
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
     from kprof.recording.region_ids import RegionIds
 
-MAGIC: Final = int.from_bytes(b"KPROFLED", "little")
-HEADER: Final = np.dtype([("magic", "<u8"), ("num_forgotten", "<u8")])
-_NUM_FORGOTTEN_WORD: Final = 1
-ARENAS_OFFSET: Final = 4096
-ACCOUNTS_OFFSET: Final = 64
-# In place of the number of a part + 1: nobody wants these events.
-DISCARDED: Final = 0xFFFF_FFFF
-# The turn of a door (see kprof.recording.turns), which is always in use.
-LAST_TURN: Final = 0xFFFF_FFFF
-
+_NUM_FORGOTTEN: Final = word_of(LEDGER_HEADER, "num_forgotten")
 # Memory is taken at once, the disk's pages when they are written.
 _MAX_IN_MEMORY: Final = 256 << 20
-
-assert ACCOUNTS_OFFSET + 15 * ACCOUNT_BYTES <= ARENAS_OFFSET
 
 
 class Facts(msgspec.Struct, frozen=True, tag="facts"):
@@ -149,7 +148,7 @@ class Ledger:
         """From here on the files say enough to be decoded."""
         self.write(facts)
         if self._is_on:
-            self._words[0] = MAGIC
+            self._words[0] = LEDGER_MAGIC
 
     def write(self, line: Line) -> None:
         """Add a line. Where the disk refuses, the files say nothing from here on."""
@@ -175,7 +174,7 @@ class Ledger:
                 self._add_file(number)
             except OSError:
                 self.stop()
-        return self._files[-1][1].content.data if self._is_on else new_rows()
+        return self._files[-1][1].content.data if self._is_on else memoryview(bytearray(ROWS_BYTES))
 
     def note_captured(self, row: Launch, table_idx: int) -> None:
         """A launch will be replayed."""
@@ -187,7 +186,7 @@ class Ledger:
 
     def forget(self, end: int) -> None:
         """The launches below number `end` are in parts, or nobody wants them."""
-        self._words[_NUM_FORGOTTEN_WORD] = end
+        self._words[_NUM_FORGOTTEN] = end
         while len(self._files) > 1 and (self._files[0][0] + 1) * ROWS_PER_FILE <= end:
             self._files.popleft()[1].remove()
 
@@ -208,7 +207,7 @@ class Ledger:
 
     def _add_file(self, number: int) -> None:
         path = launches_path(self._folder, self._rank, number)
-        self._files.append((number, SharedFile(path, FILE_BYTES)))
+        self._files.append((number, SharedFile(path, ROWS_BYTES)))
 
 
 def accounts_in(content: np.ndarray, number: int) -> list[Account]:

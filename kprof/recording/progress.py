@@ -1,14 +1,8 @@
-"""How far a rank is, told to other processes while it runs: 512 numbers of 64 bits in its
-rank-00003.live, which it shares with whoever maps the file.
+"""How far a rank is, for other processes while it runs: the numbers of kprof.rank_memory.Live in
+its rank-00003.live, which it shares with whoever maps the file.
 
-    0 launches   1 calls of the recorder   2 events written   3 events dropped
-    4            1 once the rank has said what it lost   5 steps
-    6            launches after the recording stopped, which nobody records
-    8 .. 135     calls by length: a quarter of an octave each, the first up to 1 us
-    256 .. 511   ns waited for each peer, in the events that were written
-
-Only the rank writes. Events are told when they are written: while a run is drained, after a flush,
-or for a dump of a ring.
+Only the rank writes. Events are counted when they are written: while a run is drained, after a
+flush, or for a dump of a ring.
 """
 
 from __future__ import annotations
@@ -22,16 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.capture.claims import TOLD, UNRECORDED, live_numbers, ranks_in_use
+from kprof.capture.claims import live_numbers, ranks_in_use
+from kprof.rank_memory import Live
 from kprof.regions import Category, Kind, RegionTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LENGTHS: Final = slice(8, 136)
 _NUM_LENGTHS: Final = 128
 _PER_OCTAVE: Final = 4
-_WAITS: Final = slice(256, 512)
 NUM_PEERS: Final = 256
 
 
@@ -45,7 +38,7 @@ class Progress:
 
     def note_step(self) -> None:
         """A step of the workload ends here; from one to the next is the length of a call."""
-        self._words[5] += np.uint64(1)
+        self._words[Live.STEPS] += np.uint64(1)
         now_s = self.now_s()
         if self._step_began_s is not None:
             self.add_length(now_s - self._step_began_s)
@@ -53,21 +46,21 @@ class Progress:
 
     def note_told(self, *, is_told: bool) -> None:
         """Whether the rank has said what it lost; once is enough."""
-        self._words[TOLD] |= np.uint64(is_told)
+        self._words[Live.TOLD] |= np.uint64(is_told)
 
     def note_unrecorded(self) -> None:
         """A launch that nobody records, because the recording stopped."""
-        self._words[UNRECORDED] += np.uint64(1)
+        self._words[Live.UNRECORDED] += np.uint64(1)
 
     def add_length(self, length_s: float) -> None:
         """A call took so long."""
         octaves = math.log2(max(length_s * 1e6, 1.0))
         bucket = min(math.ceil(octaves * _PER_OCTAVE), _NUM_LENGTHS - 1)
-        self._words[_LENGTHS][bucket] += np.uint64(1)
+        self._words[Live.LENGTHS][bucket] += np.uint64(1)
 
     def set_counts(self, num_events: int, num_dropped: int) -> None:
         """So many events were written and dropped so far."""
-        self._words[2], self._words[3] = num_events, num_dropped
+        self._words[Live.EVENTS], self._words[Live.DROPPED] = num_events, num_dropped
 
     def add_waits(self, table: pa.Table, regions: RegionTable) -> None:
         """These events were written: add what their waits for peers took."""
@@ -83,7 +76,7 @@ class Progress:
             # The largest value means that the peer's number did not fit.
             is_wait &= peers < min(field.mask, NUM_PEERS)
             waited = np.bincount(peers[is_wait], weights=duration_ns[is_wait], minlength=NUM_PEERS)
-            self._words[_WAITS] += waited.astype(np.uint64)
+            self._words[Live.WAITS] += waited.astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ def read_progress(directory: Path) -> list[RankProgress]:
     running = set(ranks_in_use(directory))
     found = []
     for rank, words in live_numbers(directory).items():
-        lengths, waits = words[_LENGTHS], words[_WAITS]
+        lengths, waits = words[Live.LENGTHS], words[Live.WAITS]
         launches, calls, events, dropped, _, steps = words[:6]
         counts = launches, calls, events, dropped, steps
         found.append(RankProgress(rank, rank in running, *counts, lengths, waits))

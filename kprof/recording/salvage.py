@@ -32,8 +32,9 @@ from kprof.capture.shared_memory import find_memory
 from kprof.errors import ArenaError
 from kprof.hangs.lines import read_waits
 from kprof.private import open_plain, read_plain
+from kprof.rank_memory import ARENAS_OFFSET, DISCARDED, LEDGER_HEADER, LEDGER_MAGIC, Word
 from kprof.recording import ledger
-from kprof.recording.arena_state import Handed, Word, read_arena
+from kprof.recording.arena_state import Handed, read_arena
 from kprof.recording.decode import Decoder
 from kprof.recording.keeping import NEVER_CLOSED
 from kprof.recording.rank_facts import info_of
@@ -86,10 +87,10 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
             data = np.memmap(file, np.uint8, mode="r")
     except (FileNotFoundError, ValueError):
         return None
-    if len(data) < ledger.ARENAS_OFFSET:
+    if len(data) < ARENAS_OFFSET:
         return None
-    header = data[: ledger.HEADER.itemsize].view(ledger.HEADER)[0]
-    if header["magic"] != ledger.MAGIC:
+    header = data[: LEDGER_HEADER.itemsize].view(LEDGER_HEADER)[0]
+    if header["magic"] != LEDGER_MAGIC:
         return None
     return data, ledger.read_launches(folder, rank, int(header["num_forgotten"]))
 
@@ -142,7 +143,7 @@ class _Salvaged:
         self._facts = _of_kind(lines, ledger.Facts)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
-        self._content = content[ledger.ARENAS_OFFSET :]
+        self._content = content[ARENAS_OFFSET:]
         layout = Layout(self._facts.arena_bytes, self._facts.num_arenas)
         is_whole = (
             layout.arena_bytes >= abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
@@ -191,7 +192,7 @@ class _Salvaged:
         switches, lines = self._facts.switches, abi.Lines(*self._facts.lines)
         for account, (begin, end) in self._arenas:
             written_to = account[Word.WRITTEN_TO]
-            is_written = written_to == ledger.DISCARDED or written_to - 1 in self._kept
+            is_written = written_to == DISCARDED or written_to - 1 in self._kept
             if not account[Word.TURN] or is_written:
                 continue
             geometry = abi.ArenaGeometry.for_bytes(end - begin)

@@ -24,16 +24,16 @@ from kprof import abi
 from kprof.devices import gpu
 from kprof.devices.memory import Memory, allocate
 from kprof.errors import ArenaError
+from kprof.rank_memory import LAST_TURN, Word
 from kprof.recording.arena import Arena
 from kprof.recording.arena_state import (
     Account,
     ArenaState,
     Handed,
-    Word,
     new_account,
 )
 from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.ledger import LAST_TURN, Ledger
+from kprof.recording.ledger import Ledger
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 _DOOR_BYTES: Final = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES

@@ -22,9 +22,6 @@ from kprof.hangs.announced import (
     open_spans,
 )
 from kprof.hangs.lines import (
-    LINES_OFFSET,
-    NUM_LINES,
-    SIZE_BYTES,
     WaitsWriter,
     tracks_in,
     write_rows,
@@ -32,6 +29,7 @@ from kprof.hangs.lines import (
 )
 from kprof.hangs.stacks import open_stacks
 from kprof.hangs.watch import is_wanted
+from kprof.rank_memory import HANG_BYTES, LINES_OFFSET, NUM_LINES
 from kprof.recording import lifetime, saver
 
 if TYPE_CHECKING:
@@ -91,7 +89,6 @@ class Waits:
         address = self._announced.address
         self.lines = Lines(
             self._address(self._writer, device),
-            NUM_LINES,
             address,
             NUM_TRACKS,
             address + LINES_BYTES,
@@ -123,7 +120,7 @@ class Waits:
         if device == "cpu":
             return writer.address
         try:
-            begin = gpu.register_host_memory(writer.begin_address, SIZE_BYTES, device)
+            begin = gpu.register_host_memory(writer.begin_address, HANG_BYTES, device)
             return begin + LINES_OFFSET
         except (KprofError, RuntimeError, OSError):
             # The device cannot write to it: it has lines of its own, which are copied when asked.

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kprof.capture.claims import TOLD, UNRECORDED, Begun, Claim, leave_message, prepare_messages
+from kprof.capture.claims import Begun, Claim, leave_message, prepare_messages
 from kprof.capture.directory import announce_rank, rank_file
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.capture.parts import PartWriter
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
+from kprof.rank_memory import Live
 from kprof.recording.finishing import keeping, make_manifest
 from kprof.recording.keeping import NEVER_CLOSED
 from kprof.recording.recover import refuse_open_ranks
@@ -32,7 +33,7 @@ def leave(directory: Path, cut_short: str, *, has_told: bool = False) -> None:
     PartWriter(directory, 0).save([build.table()], lambda: info)
     prepare_messages(directory)
     claim = Claim(directory, 0)
-    claim.progress[0], claim.progress[TOLD] = 2, has_told
+    claim.progress[0], claim.progress[Live.TOLD] = 2, has_told
     leave_message(directory, "rank 0: a packet was lost")
 
 
@@ -70,7 +71,7 @@ def test_a_rank_that_saved_nothing_says_how_many_launches_came_after_it_stopped(
 ) -> None:
     leave(tmp_path, NEVER_CLOSED)
     claim = Claim(tmp_path, 1)
-    claim.progress[0], claim.progress[TOLD], claim.progress[UNRECORDED] = 1, 1, 1
+    claim.progress[0], claim.progress[Live.TOLD], claim.progress[Live.UNRECORDED] = 1, 1, 1
     manifest = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 2), None)
     assert manifest.messages[-1] == (
         "rank 1: recording stopped after its first 1 launch; 1 launch after that is not recorded"

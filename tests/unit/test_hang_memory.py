@@ -21,8 +21,8 @@ from kprof.devices.memory import HostMemory
 from kprof.hangs import lines
 from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import (
+    HANG_BYTES,
     NUM_LINES,
-    SIZE_BYTES,
     WaitsWriter,
     read_kernels,
     read_waits,
@@ -121,7 +121,7 @@ def test_memory_that_is_too_small_leaves_waits_on_the_disk(
     assert notes[0] in capfd.readouterr().err
     assert seen._writer is not None
     check_that_waits_are_seen(run, seen._writer)
-    assert (run / "rank-00000.waits").stat().st_size == SIZE_BYTES
+    assert (run / "rank-00000.waits").stat().st_size == HANG_BYTES
 
 
 def test_without_shared_memory_waits_are_on_the_disk(tmp_path: Path, memory: Path) -> None:
