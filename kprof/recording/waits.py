@@ -89,6 +89,7 @@ class Waits:
         address = self._announced.address
         self.lines = Lines(
             self._address(self._writer, device),
+            NUM_LINES,
             address,
             NUM_TRACKS,
             address + LINES_BYTES,
