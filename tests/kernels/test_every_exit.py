@@ -13,16 +13,17 @@ from pathlib import Path
 
 import killed_state
 import pytest
-from killed_state import EMITTED
+from killed_state import EMITTED, SIZES
 
 from faults import fail_at, without_faults
 from kprof import private
+from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import Capture, unfinished_of
 from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage, remove_memory
 from kprof.recording import record as recording
 from kprof.recording.recover import recover
 from kprof.recording.runs import Outcome
-from replayed import library
+from replayed import emitted, library
 
 __all__ = ["library"]
 # Ctrl-C ends everything: between two changes it leaves the same files wherever it comes. An error may be dropped, so it
@@ -171,3 +172,25 @@ def test_record_can_be_interrupted_at_every_step(
         recover_whatever_is_left(output, what)
 
     assert at_every_step(begin, check, reads=False) > 30
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_part_is_not_overwritten_and_is_named(
+    tmp_path: Path, number: int, killed: Left
+) -> None:
+    directory = tmp_path / "run.kprof.unfinished"
+    directory.mkdir()
+    make_memory(directory)
+    prepare_messages(directory)
+    killed.put_into(directory)
+    part = directory / f"part-00000-0000{number}.parquet"
+    part.write_bytes(part.read_bytes()[:-9])
+    capture = recover(directory)
+    found = {info.rank: info for info in capture.manifest.ranks}
+    lost = emitted(["run_marks"], [SIZES[0][number]])
+    assert found[0].counts.recorded == EMITTED[0] - lost
+    assert found[0].cut_short.endswith("what was in its damaged files is lost")
+    assert found[1].counts.recorded == EMITTED[1]
+    assert found[1].cut_short.endswith("no launch is lost")
+    assert f"rank 0: {part.name} is damaged" in " ".join(capture.manifest.messages)
