@@ -523,19 +523,14 @@ class Recorder(AnyRecorder):
         self._give_up(error, goes_on=goes_on)
         # What is launched in a pause is not lost.
         self._enter(State.OFF if was_paused else State.FAILED)
-        if not _leaves_arenas(error):
+        # A fault of the GPU leaves the arenas as they are.
+        if isinstance(error, KprofError):
             self._remove_ledger()
         self._let_go()
 
     def _give_up(self, error: Exception, *, goes_on: bool = True) -> None:
         """Say what is lost; with `goes_on`, more launches may come."""
-        is_kept = self._launches.ledger is not None and _leaves_arenas(error)
+        is_kept = self._launches.ledger is not None and not isinstance(error, KprofError)
         lost = self._directory, self.rank, error, len(self._launches.waiting())
         is_told = lifetime.give_up(*lost, is_kept=is_kept, goes_on=goes_on)
         self._progress.note_told(is_told=is_told and not is_kept)
-
-
-def _leaves_arenas(error: Exception) -> bool:
-    """Whether the arenas still hold what they held: a fault of the GPU leaves them as they are, and
-    so does a disk that refuses."""
-    return isinstance(error, CaptureError) or not isinstance(error, KprofError)
