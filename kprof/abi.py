@@ -25,6 +25,9 @@ header of the track's last chunk, which gets the flag CHUNK_NO_NEXT. Tracks that
 are counted in their sink. These counters have 64 bits, but that in the header, which stays at its
 largest value. Recorded + dropped = emitted, always.
 
+The first reserved chunk of a launch counts how often a track was opened in it: where that is more
+than one per launch, a buffer went to several runs, which wrote over each other's records.
+
 A cursor counts claims that fail, too. Where it has come to SPENT_TURN, whoever claims puts it back
 there: no claim ever gets a chunk for the second time.
 
@@ -197,9 +200,9 @@ SINK: Final = np.dtype(
 CURSOR: Final = np.dtype(
     [
         ("next_chunk", "<u4"),
-        ("pad0", "<u4"),
+        ("num_reserved_runs", "<u4"),
         ("num_tracks_without_chunk", "<u8"),
-        ("pad1", "u1", (CURSOR_STRIDE_BYTES - 16,)),
+        ("pad0", "u1", (CURSOR_STRIDE_BYTES - 16,)),
     ]
 )
 

@@ -100,11 +100,11 @@ class Word:
     """The numbers of an account: what the host knows of an arena.
 
     The turn counts the arenas in the order in which launches got them; 0 is an empty one. Those
-    from LEAST_LIMIT to HAS_CLAIMING are fields of kprof.recording's Handed.
+    from LEAST_LIMIT to HAS_CLAIMING, and NUM_RESERVING, are fields of kprof.recording's Handed.
     """
 
     TURN, WRITTEN_TO, LEAST_LIMIT, LIMIT, STORED_LIMIT = range(5)
-    FIRST_RESERVED, NUM_WANTED, HAS_CLAIMING, END_LAUNCH = range(5, 9)
+    FIRST_RESERVED, NUM_WANTED, HAS_CLAIMING, END_LAUNCH, NUM_RESERVING = range(5, 10)
 
 
 # WRITTEN_TO, in place of the number of a part + 1: nobody wants these events.

@@ -24,6 +24,13 @@ _LOSSES: Final = (
         "launch in a graph has replays that cannot be told apart, so they count as one launch",
         "launches in graphs have replays that cannot be told apart, so each counts as one launch",
     ),
+    (
+        "overwritten_runs",
+        "run had the buffer of another one, which reserves chunks, and records of one of them are "
+        "lost; call launch() before each run, or once with is_replayed=True",
+        "runs had the buffers of others, which reserve chunks, and records of some are lost; call "
+        "launch() before each run, or once with is_replayed=True",
+    ),
     ("torn_records", "record is damaged", "records are damaged"),
     ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
     ("open", "span was begun and never ended", "spans were begun and never ended"),

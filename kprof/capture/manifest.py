@@ -122,7 +122,8 @@ class EventCounts(msgspec.Struct, frozen=True):
 
     Damage is counted by what it hit: the arena's head, whole chunks (`stray_chunks` are of launches
     that never happened), single records. `unsplit_launches` were captured in graphs, and their
-    replays cannot be told apart.
+    replays cannot be told apart. `overwritten_runs` had a buffer with reserved chunks that another
+    run had, too, so that records of one of them are lost: nobody knows how many.
     """
 
     recorded: Count = 0
@@ -136,6 +137,7 @@ class EventCounts(msgspec.Struct, frozen=True):
     torn_records: Count = 0
     damaged_heads: Count = 0
     unsplit_launches: Count = 0
+    overwritten_runs: Count = 0
 
 
 class RegionLosses(msgspec.Struct, frozen=True):

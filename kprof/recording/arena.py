@@ -169,6 +169,7 @@ class Arena:
                 self._raise_limit()
             return NO_CHUNK
         account[Word.FIRST_RESERVED] = first
+        account[Word.NUM_RESERVING] += 1
         return first
 
     def wait(self) -> None:
@@ -229,7 +230,8 @@ class Arena:
             arena._is_limit_highest = False
         self.claims = ()
         self.account[Word.FIRST_RESERVED] = self.geometry.num_chunks
-        self.account[Word.NUM_WANTED] = self.account[Word.HAS_CLAIMING] = 0
+        for word in (Word.NUM_WANTED, Word.HAS_CLAIMING, Word.NUM_RESERVING):
+            self.account[word] = 0
         self.account[Word.LEAST_LIMIT] = min(self.limits[0], self._least_captured_limit)
 
     def _initial_head(self) -> np.ndarray:

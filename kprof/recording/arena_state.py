@@ -33,7 +33,7 @@ class Handed:
     Launches could claim at least `least_limit` and at most `limit` chunks from each cursor; the
     control block holds `stored_limit` (0: `limit`). Chunks from `first_reserved` on are reserved;
     `num_reserved_wanted` were requested. `has_claiming_launches`: a launch reserved nothing
-    although it could have.
+    although it could have. `num_reserving` launches have reserved chunks.
     """
 
     geometry: abi.ArenaGeometry
@@ -45,6 +45,7 @@ class Handed:
     stored_limit: int = 0
     switches: bytes = bytes(abi.SWITCHES.itemsize)
     lines: abi.Lines = abi.NO_LINES
+    num_reserving: int = 0
 
     @staticmethod
     def of_new(geometry: abi.ArenaGeometry) -> Handed:
@@ -69,6 +70,7 @@ class Handed:
             stored_limit=account[Word.STORED_LIMIT],
             switches=switches,
             lines=lines,
+            num_reserving=account[Word.NUM_RESERVING],
         )
 
     @property
@@ -83,6 +85,7 @@ class ArenaState:
 
     `num_claimed` counts by cursor. `dropped_of_region` counts by the id in the record; its last
     entry counts all higher ids too, and entry 0 (no region) the records of short tracks.
+    `num_reserved_runs` counts the runs of launches that have reserved chunks.
     `is_damaged`: the head contradicts the host, so every chunk with contents may be in use.
     """
 
@@ -91,6 +94,13 @@ class ArenaState:
     dropped_of_region: tuple[int, ...]
     num_tracks_without_chunk: int
     is_damaged: bool = False
+    num_reserved_runs: int = 0
+
+    @property
+    def num_overwritten_runs(self) -> int:
+        """At least so many runs were given a buffer that another run had, and one of the two wrote
+        over the records of the other."""
+        return max(0, self.num_reserved_runs - self.handed.num_reserving)
 
     @property
     def num_used_chunks(self) -> int:
@@ -181,6 +191,7 @@ def read_control(head: Bytes, handed: Handed) -> ArenaState:
         tuple(_possible(dropped).sum(axis=0).tolist()),
         int(_possible(without_chunk).sum()),
         not (is_possible and _is_as_written(head, handed)),
+        int(cursors["num_reserved_runs"][0]),
     )
 
 
@@ -204,5 +215,6 @@ def _is_as_written(head: Bytes, handed: Handed) -> bool:
         control["switches"]["arena_kib"] = 0
         control["cursors"]["next_chunk"][:num_cursors] = 0
         control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0
+        control["cursors"]["num_reserved_runs"][0] = 0
         copy[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"] = 0
     return bool((read == written).all())

@@ -88,7 +88,12 @@ class Tally:
         self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
         self._num_reserved_needed = max(self._num_reserved_needed, num_reserved)
         self._size_bytes = max(self._size_bytes, handed.geometry.size_bytes)
-        self.add(EventCounts(dropped=dropped, damaged_heads=int(is_damaged)))
+        num_overwritten = 0 if is_damaged else state.num_overwritten_runs
+        self.add(
+            EventCounts(
+                dropped=dropped, damaged_heads=int(is_damaged), overwritten_runs=num_overwritten
+            )
+        )
         self._add_dropped(state, captured, end_launch)
 
     def _add_dropped(

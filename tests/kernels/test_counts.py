@@ -13,6 +13,7 @@ from widths import WARP_WIDTH, warps_of
 from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.directory import Capture
+from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import RankInfo
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.launch_buffer import LaunchBuffer
@@ -130,3 +131,27 @@ def test_recorded_and_dropped_are_what_was_emitted(library: ctypes.CDLL, tmp_pat
     info = recorded(tmp_path / "run.kprof")
     assert info.counts.recorded + info.counts.dropped == num_blocks * per_track
     assert sum(each.dropped for each in info.losses) == info.counts.dropped > NUM_EVENTS // 2
+
+
+@pytest.mark.parametrize("kernel", ["run_marks", "run_places"])
+@pytest.mark.parametrize("counts", [(10, 40, 20), (20, 20, 20)])
+def test_runs_that_had_one_buffer_are_counted(
+    library: ctypes.CDLL, tmp_path: Path, kernel: str, counts: tuple[int, ...]
+) -> None:
+    """Of 70 events 40 were recorded and none was said to be lost."""
+    run = getattr(library, kernel)
+    more = (64,) if kernel == "run_marks" else ()
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        for _ in range(3):
+            own = recorder.launch("own", ["mark"], num_blocks=2, tracks_per_block=WARPS)
+            assert run(own.packed(), 2, 5, *more) == 0
+        shared = recorder.launch("shared", ["mark"], num_blocks=2, tracks_per_block=WARPS)
+        for count in counts:
+            assert run(shared.packed(), 2, count, *more) == 0
+        recorder.close()
+    capture = Capture.open(tmp_path / "run.kprof")
+    (info,) = capture.manifest.ranks
+    assert (info.counts.overwritten_runs, info.counts.dropped) == (len(counts) - 1, 0)
+    (sentence,) = describe_losses(capture.manifest)
+    assert sentence.startswith("2 runs had the buffers of others") and "is_replayed" in sentence

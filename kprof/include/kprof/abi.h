@@ -81,9 +81,9 @@ static_assert(sizeof(SinkChunk) == 1024, "SinkChunk size");
 
 struct alignas(64) Cursor {
   uint32_t next_chunk;
-  uint32_t pad0;
+  uint32_t num_reserved_runs;
   uint64_t num_tracks_without_chunk;
-  uint8_t pad1[48];
+  uint8_t pad0[48];
 };
 static_assert(sizeof(Cursor) == 64, "Cursor size");
 

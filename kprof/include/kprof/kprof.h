@@ -309,6 +309,11 @@ KPROF_DEVICE ReservedChunk reserved_chunk(const Buffer& buffer, uint32_t block, 
   return {offset < buffer.num_reserved, buffer.first_chunk + offset};
 }
 
+// Counts the runs of a launch: a buffer that goes to several makes them write over each other's records. Nobody waits.
+KPROF_DEVICE void count_run(ControlBlock* arena, const Buffer& buffer, uint32_t chunk_idx) {
+  if (chunk_idx == buffer.first_chunk) platform::add_global(&arena->cursors[0].num_reserved_runs, 1u);
+}
+
 // Whether a launch records only tracks with reserved chunks.
 KPROF_DEVICE bool leaves_out(const Buffer& buffer) { return (buffer.options & kOnlyReserved) != 0; }
 
@@ -397,6 +402,7 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
     return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
   }
   if (!is_writer) return Track{kNowhere};
+  count_run(arena, buffer, reserved.chunk_idx);
   const uintptr_t cursor = begin_chunk(arena, cursors, reserved.chunk_idx, block, warp, buffer.launch, kNoChunk);
   return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
 }

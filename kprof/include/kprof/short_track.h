@@ -97,8 +97,10 @@ KPROF_DEVICE Opened open_reserved(const Buffer& buffer, uint32_t num_records, Ot
   const uint32_t block = platform::block_id();
   const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
   const ReservedChunk reserved = reserved_chunk(buffer, block);
-  if (__builtin_expect(reserved.has_one & (num_records <= kRecordsPerChunk), 1))
+  if (__builtin_expect(reserved.has_one & (num_records <= kRecordsPerChunk), 1)) {
+    count_run(arena, buffer, reserved.chunk_idx);
     return {begin_chunk(arena, cursors, reserved.chunk_idx, block, kBlockTrackWarp, buffer.launch, kNoChunk)};
+  }
   if (!reserved.has_one && leaves_out(buffer)) return {0};
   return otherwise(arena, cursors, block);
 }

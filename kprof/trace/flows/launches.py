@@ -159,7 +159,8 @@ def is_lossy(manifest: Manifest) -> bool:
 def has_lost(info: RankInfo) -> bool:
     """Whether events of a rank are missing."""
     counts = info.counts
-    return counts.dropped > 0 or counts.torn_chunks > 0 or counts.unsplit_launches > 0
+    lost = (counts.dropped, counts.torn_chunks, counts.unsplit_launches, counts.overwritten_runs)
+    return any(lost)
 
 
 def _sequence(info: RankInfo) -> list[LaunchName]:

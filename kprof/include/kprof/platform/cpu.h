@@ -125,6 +125,7 @@ inline uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
 using Quad = uint32_t __attribute__((vector_size(16), may_alias));
 
 // For the words of the arena that threads share.
+inline void add_global(uint32_t* address, uint32_t value) { __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }
 inline void add_global(uint64_t* address, uint64_t value) { __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }
 inline uint32_t count_global(uint32_t* address) { return add_device(address, 1u); }
 inline uint32_t load_global(const uint32_t* address) { return __atomic_load_n(address, __ATOMIC_RELAXED); }

@@ -150,6 +150,9 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 using Quad = uint32_t __attribute__((ext_vector_type(4)));
 
 // For the words of the arena that threads share.
+KPROF_DEVICE void add_global(uint32_t* address, uint32_t value) {
+  __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 KPROF_DEVICE void add_global(uint64_t* address, uint64_t value) {
   __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
