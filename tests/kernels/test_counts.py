@@ -154,4 +154,5 @@ def test_runs_that_had_one_buffer_are_counted(
     (info,) = capture.manifest.ranks
     assert (info.counts.overwritten_runs, info.counts.dropped) == (len(counts) - 1, 0)
     (sentence,) = describe_losses(capture.manifest)
-    assert sentence.startswith("2 runs had the buffers of others") and "is_replayed" in sentence
+    assert sentence.startswith("2 runs had the buffers of others")
+    assert "is_replayed" in sentence
