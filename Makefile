@@ -7,6 +7,7 @@ PYTEST_FLAGS ?=
 DEMO_DIR ?= kprof-demo
 MINUTES ?= 30
 SEED ?= 1
+JOBS ?= 1
 # An optional emulator of gfx942 beside the checkout. Its run-pytest takes the arguments of pytest, and runs as gfx942 machine
 # code whatever the tests build for the CPU target.
 AMD_EMULATOR ?= ../shared/amd-emulator
@@ -80,9 +81,9 @@ docs: $(VENV)/.ready-dev ## Build the documentation as a site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: fuzz
-fuzz: $(VENV)/.ready-dev ## Read damaged captures and arenas for MINUTES=30 (SEED=1): errors are sentences, nothing hangs
-	@set -e; for what in captures arenas; do \
-		script=tests/fuzz/$$what.py; [ ! -f $$script ] || $(BIN)/python $$script --minutes $(MINUTES) --seed $(SEED); done
+fuzz: $(VENV)/.ready-dev ## Damage whatever kprof reads for MINUTES=30 each (SEED=1, JOBS=1): errors are sentences, nothing hangs
+	@set -e; for what in captures arenas recordings imports waits; do \
+		$(BIN)/python tests/fuzz/$$what.py --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS); done
 
 .PHONY: bench
 bench: $(VENV)/.ready-dev ## Run the benchmarks that need no GPU

@@ -261,9 +261,12 @@ def read_kernels(directory: Path, rank: int) -> list[Kernel]:
     except OSError:
         return []
     found = {}
-    for line in text.splitlines():
-        with contextlib.suppress(msgspec.DecodeError):
+    lines = text.splitlines()
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             kernel = msgspec.json.decode(line, type=Kernel)
-            found[kernel.number] = kernel
+            # Numbers count from 0 on, and each has had a line.
+            if 0 <= kernel.number < len(lines):
+                found[kernel.number] = kernel
     unknown = Kernel("an unknown kernel", RegionTable())
     return [found.get(number, unknown) for number in range(max(found, default=-1) + 1)]

@@ -158,8 +158,9 @@ def _describe_lost(num_launches: int | None, latest: int, *, is_whole: bool) -> 
 
 def _describe_stops(directory: Path, counts: Mapping[int, int]) -> dict[int, str]:
     """What is not recorded of ranks whose recording stopped before they ended, by rank."""
+    first = {rank: f" after its first {count_launches(number)}" for rank, number in counts.items()}
     return {
-        rank: f"recording stopped after its first {count_launches(counts[rank])}; "
+        rank: f"recording stopped{first.get(rank, '')}; "
         f"{count_launches(num_later)} after that {'is' if num_later == 1 else 'are'} not recorded"
         for rank, num_later in unrecorded_launches(directory).items()
     }

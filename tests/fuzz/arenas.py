@@ -1,13 +1,14 @@
 """Damage arenas and see what the decoder makes of them.
 
-    python tests/fuzz/arenas.py --minutes 10 --seed 1 [--output figures.json]   (or --arenas 100000)
+    python tests/fuzz/arenas.py --minutes 10 --seed 1 --jobs 2      (or --count 100000)
 
 Every arena is one that kernels could have written (see `SHAPES`), with something wrong: flipped bits, torn words,
 swapped chunks, zeroed parts, garbage. Whatever it is, the decoder
   * raises nothing but a KprofError (only where a whole launch seems to have been compiled with other headers),
   * takes less than a second of processor time,
   * decodes every chunk that nothing happened to as before,
-  * counts a loss where it has fewer events than were written.
+  * counts a loss where it has fewer events than were written,
+  * gives no event that a capture may not hold.
 
 What cannot be seen, and is left out of the last rule: records that are zero where a track may end
 (behind the last record of its last chunk, anywhere in a short track's, a reserved chunk as a
@@ -18,20 +19,20 @@ contradict the other half about its cycle counter, either half may be taken for 
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import harness
 import numpy as np
+from harness import Broken
 
 from kprof import abi
-from kprof.capture.manifest import ClockInfo, EventCounts, ProbeCost, RankInfo
+from kprof.capture.checks import EVENT_BOUNDS
+from kprof.capture.manifest import ClockInfo, EventCounts, Launch, ProbeCost, RankInfo
 from kprof.errors import KprofError
 from kprof.recording.arena_state import Handed, read_arena
 from kprof.recording.decode import Decoder
@@ -48,10 +49,6 @@ NUM_VARIANTS = 12
 COLUMNS = ("launch", "block", "warp", "region", "start_ns", "duration_ns", "payload")
 # The times of a cycle counter come from the anchors of all chunks.
 UNTIMED = [0, 1, 2, 3, 6]
-
-
-class Broken(AssertionError):
-    """The decoder did what it must not do."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +201,12 @@ def short_tracks(writer: Writer) -> None:
         writer.short_track(who, int(writer.random.integers(1, 61)))
 
 
+def graphs(writer: Writer) -> None:
+    for block in range(6):
+        num_records = int(writer.random.choice([3, 60, 61, 62, 150]))
+        writer.track((block % NUM_LAUNCHES, block, block % 3), num_records, False, 0)
+
+
 def overflow(writer: Writer) -> None:
     for block in range(12):
         writer.track((0, block, 0), int(writer.random.choice([10, 200, 700])), False, 0)
@@ -215,6 +218,7 @@ SHAPES: dict[str, tuple[int, Callable[[Writer], None]]] = {
     "cycles": (64, cycles),
     "short tracks": (64, short_tracks),
     "overflow": (32, overflow),
+    "graphs": (64, graphs),
 }
 
 
@@ -226,13 +230,18 @@ def sound(shape: str, variant: int) -> Sound:
     return writer.finish()
 
 
-def decode(handed: Handed, image: np.ndarray) -> tuple[np.ndarray, EventCounts]:
-    """Rows of COLUMNS, and what the decoder counted."""
+def decode(
+    handed: Handed, image: np.ndarray, *, are_captured: bool = False
+) -> tuple[np.ndarray, EventCounts]:
+    """Rows of COLUMNS, and what the decoder counted. Launches may be captured in graphs."""
     ids = RegionIds()
     for launch in range(NUM_LAUNCHES):
         ids.table_of_launch[launch] = ids.table_idx(REGIONS)
     probe = ProbeCost(0.0, 0.0, 0, 0, cycles_per_second=1e9 * CYCLES_PER_NS)
     decoder = Decoder(RankInfo(0, clock=CLOCK, probe=probe), ids)
+    for launch in range(NUM_LAUNCHES if are_captured else 0):
+        decoder.replays.add(Launch(launch, "kernel", 0))
+    ids.continue_from(NUM_LAUNCHES)
     state, chunks = read_arena(lambda begin, end: image[begin:end], handed)
     parts = [np.zeros((0, len(COLUMNS)), dtype=np.int64)]
     for table in decoder.decode(state, chunks):
@@ -240,7 +249,12 @@ def decode(handed: Handed, image: np.ndarray) -> tuple[np.ndarray, EventCounts]:
         parts.append(np.stack(columns, axis=1))
     decoder.tally.losses()
     decoder.tally.arena_use()
-    return np.concatenate(parts), decoder.tally.counts
+    events = np.concatenate(parts)
+    for name, column in zip(COLUMNS, events.T, strict=True):
+        least, most = EVENT_BOUNDS[name]
+        if len(column) and not (least <= column.min() and column.max() <= most):
+            raise Broken(f"an event has a {name} that no capture may hold")
+    return events, decoder.tally.counts
 
 
 def losses(counts: EventCounts) -> int:
@@ -307,7 +321,7 @@ def check(shape: str, variant: int, seed: int) -> str:
     damage(image, random)
     begin_s = time.process_time()
     try:
-        events, counts = decode(whole.handed, image)
+        events, counts = decode(whole.handed, image, are_captured=shape == "graphs")
     except KprofError as error:
         if "ABI version" not in str(error):
             raise Broken(f"refused: {error}") from error
@@ -333,6 +347,9 @@ def check_untouched(
     shape: str, whole: Sound, changed: set[int], image: np.ndarray, events: np.ndarray
 ) -> None:
     columns = UNTIMED if shape == "cycles" else list(range(len(COLUMNS)))
+    if shape == "graphs":
+        # A track that seems to be opened twice makes two replays of a launch.
+        columns.remove(COLUMNS.index("launch"))
     doubtful = changed | (outvoted(whole, changed, image) if shape == "cycles" else set())
     expected = whole.events[~np.isin(whole.chunk_of_event, list(doubtful))][:, columns]
     # Damage may give two events one payload: then it takes a longer look.
@@ -387,48 +404,13 @@ def num_unseen(whole: Sound, changed: set[int], image: np.ndarray) -> int:
     return unseen
 
 
-def run(num_arenas: int, seed: int, until_s: float = float("inf")) -> Counter[str]:
-    """Check so many arenas, or as many as fit the time; what came of them."""
-    results: Counter[str] = Counter()
+def case(seed: int, number: int, folder: Path) -> str:
+    """Damage arena `number`."""
+    del folder
     shapes = list(SHAPES)
-    for number in range(num_arenas):
-        if time.monotonic() > until_s:
-            break
-        shape, variant = shapes[number % len(shapes)], number // len(shapes) % NUM_VARIANTS
-        arena_seed = seed * 1_000_000_007 + number
-        try:
-            results[f"{shape}: {check(shape, variant, arena_seed)}"] += 1
-        except Exception as error:
-            where = f"check({shape!r}, {variant}, {arena_seed})"
-            raise Broken(f"{where}: {type(error).__name__}: {error}") from error
-    return results
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--arenas", type=int, default=sys.maxsize)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, help="add the figures to this JSON file")
-    arguments = parser.parse_args()
-    if arguments.minutes is None and arguments.arenas == sys.maxsize:
-        parser.error("say how long: --minutes or --arenas")
-    begin_s, begin_cpu_s = time.monotonic(), time.process_time()
-    until_s = begin_s + 60 * arguments.minutes if arguments.minutes else float("inf")
-    results = run(arguments.arenas, arguments.seed, until_s)
-    figures = {
-        "seed": arguments.seed,
-        "arenas": results.total(),
-        "cpu_s": round(time.process_time() - begin_cpu_s, 1),
-        "results": dict(sorted(results.items())),
-    }
-    print(json.dumps(figures, indent=1))
-    if arguments.output:
-        known = json.loads(arguments.output.read_text()) if arguments.output.exists() else []
-        arguments.output.write_text(json.dumps([*known, figures], indent=1) + "\n")
+    shape, variant = shapes[number % len(shapes)], number // len(shapes) % NUM_VARIANTS
+    return f"{shape}: {check(shape, variant, seed * 1_000_000_007 + number)}"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(harness.main(case, "arenas", "tests/fuzz/arenas.py", has_files=False, count=10_000))

@@ -1,6 +1,6 @@
 """Damaged captures against the commands that read them.
 
-    python tests/fuzz/captures.py --minutes 30 --seed 7      (or --captures 2000)
+    python tests/fuzz/captures.py --minutes 30 --seed 7 --jobs 2      (or --count 2000)
 
 Takes small well-formed captures, damages one thing (see damage.py), and runs six commands on each,
 in one process that is watched and started again when it dies. Whatever the damage:
@@ -455,11 +455,28 @@ def figures(tally: Tally, seed: int, elapsed_s: float) -> dict[str, Any]:
     }
 
 
+def in_processes(given: argparse.Namespace) -> int:
+    """Share the captures among processes, each with the next numbers; 1 where one of them fails."""
+    share = -(-(given.count or 1 << 20) // given.jobs)
+    begin_s = time.monotonic()
+    processes = []
+    for job in range(given.jobs):
+        limits = ["--minutes", str(given.minutes)] if given.minutes else []
+        limits += ["--count", str(share)] if given.count or not given.minutes else []
+        numbers = ["--seed", str(given.seed), "--first", str(given.first + job * share)]
+        command = [sys.executable, __file__, *limits, *numbers, "--cpu-s", str(given.cpu_s)]
+        processes.append(subprocess.Popen(command))
+    codes = [process.wait() for process in processes]
+    print(f"{given.jobs} processes in {time.monotonic() - begin_s:.0f} s: exit codes {codes}")
+    return int(any(codes))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--captures", type=int)
+    parser.add_argument("--count", type=int, help="so many captures")
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first capture")
     parser.add_argument("--cpu-s", type=float, default=1.0)
@@ -470,11 +487,13 @@ def main(arguments: Sequence[str]) -> int:
     if given.worker:
         work()
         return 0
+    if given.jobs > 1:
+        return in_processes(given)
     begin_s = time.monotonic()
     if given.only is not None:
         tally = keep_one(given.seed, given.only, given.cpu_s)
     else:
-        captures = 200 if given.captures is None and given.minutes is None else given.captures
+        captures = 200 if given.count is None and given.minutes is None else given.count
         tally = fuzz(
             given.seed,
             first=given.first,

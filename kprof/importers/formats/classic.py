@@ -59,7 +59,8 @@ def _read_buffer(file: Path) -> tuple[NDArray[np.int64], int]:
         words = (
             np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.fromfile(file, "<i8")
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        # A damaged header of .npy, which numpy parses as Python, raises whatever that raises.
         raise ForeignFormatError(
             f"cannot read {file}: {error}; expected int64 words, bare or as .npy"
         ) from error
