@@ -82,7 +82,7 @@ docs: $(VENV)/.ready-dev ## Build the documentation as a site, into build/site
 
 .PHONY: fuzz
 fuzz: $(VENV)/.ready-dev ## Damage whatever kprof reads for MINUTES=30 each (SEED=1, JOBS=1): errors are sentences, nothing hangs
-	@set -e; for what in captures arenas recordings imports waits; do \
+	@set -e; for what in captures arenas recordings imports wait_lines; do \
 		$(BIN)/python tests/fuzz/$$what.py --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS); done
 
 .PHONY: bench

@@ -131,9 +131,7 @@ class Watch:
             folder, name = os.path.split(text)
             # Changes of a link are changes beside it, what is opened is where it leads to.
             real = (
-                os.path.realpath(text)
-                if event == "open"
-                else f"{os.path.realpath(folder)}/{name}"
+                os.path.realpath(text) if event == "open" else f"{os.path.realpath(folder)}/{name}"
             )
             if real != "/dev/null" and not real.startswith(self.allowed):
                 self.seen.append(f"{event}: {text}")

@@ -13,12 +13,13 @@ import imports
 import numpy as np
 import pytest
 import recordings
-import waits
 from harness import Case, run_cases
+
+import wait_lines
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "count"), [(imports.case, 60), (waits.case, 40)])
+@pytest.mark.parametrize(("case", "count"), [(imports.case, 60), (wait_lines.case, 40)])
 def test_a_share_of_each_fuzzer(case: Case, count: int) -> None:
     result = run_cases(case, "script.py", count, seed=2026)
     assert result.failures == []

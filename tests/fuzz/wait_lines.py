@@ -1,6 +1,6 @@
 """Damaged wait lines, and the other files that a hang is read from, against whoever looks.
 
-    python tests/fuzz/waits.py --minutes 10 --seed 1 --jobs 2      (or --count 10000)
+    python tests/fuzz/wait_lines.py --minutes 10 --seed 1 --jobs 2      (or --count 10000)
 
 Whatever the damage: the report of the hang is made, in plain text, or refused in one sentence.
 """
@@ -78,4 +78,4 @@ def case(seed: int, number: int, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main(case, "wait lines", "tests/fuzz/waits.py"))
+    sys.exit(harness.main(case, "wait lines", "tests/fuzz/wait_lines.py"))
