@@ -41,7 +41,6 @@ BEFORE = "4518b88"
 # Files and folders of features that came since.
 ADDED = {
     "findings as gains": (
-        "kprof/analysis/explain",
         "kprof/analysis/replay",
         "kprof/analysis/findings",
         "kprof/analysis/equivalence.py",

@@ -42,8 +42,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kprof.analysis.explain.explanation import TraceExplanation, explain_trace
-from kprof.analysis.explain.finding import ExplainedFinding, FindingKind
+from kprof.analysis.findings import Explanation, Finding, explain_trace
 from simulation import (
     HELD_BACK,
     TOPOLOGIES,
@@ -72,13 +71,13 @@ BARS: Final = {
 }
 
 _KINDS: Final = {
-    Kind.SLOW: (FindingKind.SLOW, FindingKind.SLOW_CALL),
-    Kind.DELAY: (FindingKind.SLOW,),
-    Kind.LATE_START: (FindingKind.LATE_START,),
-    Kind.IDLE_GAP: (FindingKind.IDLE_GAP,),
-    Kind.SLOW_ITEMS: (FindingKind.SLOW_EVENTS,),
-    Kind.MORE_ITEMS: (FindingKind.UNEVEN_WORK,),
-    Kind.SLOW_LINK: (FindingKind.SLOW_TRANSFER,),
+    Kind.SLOW: ("slow", "slow_call"),
+    Kind.DELAY: ("slow",),
+    Kind.LATE_START: ("late_start",),
+    Kind.IDLE_GAP: ("idle_gap",),
+    Kind.SLOW_ITEMS: ("slow_events",),
+    Kind.MORE_ITEMS: ("uneven_work",),
+    Kind.SLOW_LINK: ("slow_transfer",),
 }
 
 
@@ -117,7 +116,7 @@ class Truth:
         return self.length(present) - self.length(present - {without})
 
 
-def names(cause: Cause, finding: ExplainedFinding, scenario: Scenario, calls: set[int]) -> bool:
+def names(cause: Cause, finding: Finding, scenario: Scenario, calls: set[int]) -> bool:
     """Whether a finding is about a cause; `calls` are those that were looked at."""
     least = 0.3 if cause.when.value == "growing" else 0.0
     active = {call for call, weight in enumerate(cause.weights) if weight > least} & calls
@@ -127,10 +126,10 @@ def names(cause: Cause, finding: ExplainedFinding, scenario: Scenario, calls: se
     program = program_of(scenario.topology, scenario.sizes)
     begins = program.first[:-1][np.diff(program.first) > 0]
     is_first = cause.region in program.region[begins]
-    if cause.kind is Kind.IDLE_GAP and is_first and finding.kind is FindingKind.LATE_START:
+    if cause.kind is Kind.IDLE_GAP and is_first and finding.kind.name == "late_start":
         # Before the first region of all tracks: the rank starts late, as far as anyone can see.
         return finding.ranks == cause.ranks
-    if finding.kind not in _KINDS[cause.kind]:
+    if finding.kind.name not in _KINDS[cause.kind]:
         return False
     if cause.kind is Kind.SLOW_LINK:
         return _links(scenario, (cause.link or (-1, -1),)) == _links(scenario, finding.links)
@@ -193,7 +192,7 @@ def _judge(number: int, seed: int) -> Verdict:
     return _compare(number, scenario, explain_trace(simulate(scenario).trace()))
 
 
-def _compare(number: int, scenario: Scenario, explanation: TraceExplanation) -> Verdict:
+def _compare(number: int, scenario: Scenario, explanation: Explanation) -> Verdict:
     everything = range(len(scenario.causes))
     truth = Truth(scenario, explanation.ordinals)
     total = truth.length(everything)
@@ -227,9 +226,9 @@ def _compare(number: int, scenario: Scenario, explanation: TraceExplanation) -> 
     )
 
 
-def _text(finding: ExplainedFinding) -> str:
+def _text(finding: Finding) -> str:
     where = f"ranks {finding.ranks} blocks {finding.blocks} link {finding.link} {finding.region}"
-    return f"{finding.kind.value} {where} {finding.when.value} {finding.share:.1%}"
+    return f"{finding.kind.name} {where} {finding.when.value} {finding.share:.1%}"
 
 
 def _place(cause: Cause) -> str:

@@ -20,6 +20,7 @@
     │   └── UnknownFormatError     a suffix that names no format
     ├── ViewError              a trace that cannot be shown
     └── SelectionError         a selection or query that does not parse, or selects nothing known
+        └── CallTooLargeError      one call has more events than are replayed
 
 The CLI prints the message on one line and exits with 1, with 2 for what was typed wrong
 (UnknownFormatError, SelectionError). Mistakes of our own are assertions.
@@ -129,3 +130,12 @@ class SelectionError(KprofError):
     """A selection or query does not parse or names something unknown."""
 
     exit_code = 2
+
+
+class CallTooLargeError(SelectionError):
+    """One call has more events than are replayed: `reason` says so, `remedy` what to select."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy

@@ -34,8 +34,7 @@ from benchmarks.plants.schedule import (
     sections,
 )
 from kprof.analysis import Summary, calls
-from kprof.analysis.explain import explain_trace
-from kprof.analysis.explain.sentences import sentence
+from kprof.analysis.findings import explain_trace
 from kprof.recording.record import RecordRequest, record
 from kprof.trace import Trace
 
@@ -100,7 +99,7 @@ def outcomes(run: int, trace: Trace) -> list[Outcome]:
                 round(mean_us(section) - without, 2),
                 round(first.gain_ns / 1e3 / count, 2) if first else 0.0,
                 first is not None and is_right(section.plant, first, section.first),
-                tuple(sentence(finding, count) for finding in part.findings),
+                tuple(finding.sentence for finding in part.findings),
             )
         )
     return found

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, When
+from kprof.analysis.findings import Finding, When
 
 NUM_BLOCKS: Final = 32
 NUM_ITEMS: Final = 3
@@ -73,22 +73,22 @@ PLANTS: Final[dict[str, Callable[[int], CallPlan]]] = {
 }
 
 
-def is_right(plant: str, finding: ExplainedFinding, first: int) -> bool:
+def is_right(plant: str, finding: Finding, first: int) -> bool:
     """Whether a finding is about a plant in the calls from `first` on."""
-    where = (finding.kind, finding.ranks, finding.blocks)
+    where = (finding.kind.name, finding.ranks, finding.blocks)
     if plant == "slow block":
-        return where == (FindingKind.SLOW, (1,), (5,))
+        return where == ("slow", (1,), (5,))
     if plant == "slow rank":
-        return where == (FindingKind.SLOW, (0,), ())
+        return where == ("slow", (0,), ())
     if plant == LATE_RANK:
-        return where == (FindingKind.LATE_START, (1,), ())
+        return where == ("late_start", (1,), ())
     if plant == "moving straggler":
-        is_it = finding.kind is FindingKind.SLOW and finding.when is When.MOVING
+        is_it = finding.kind.name == "slow" and finding.when is When.MOVING
         return is_it and set(finding.places) == {_path(call) for call in range(CALLS)}
     if plant == "3 of 12 launches":
         calls = tuple(first + call for call in SLOW_CALLS)
-        return where == (FindingKind.SLOW, (1,), ()) and finding.calls == calls
-    return where == (FindingKind.UNEVEN_WORK, (0,), (9,))
+        return where == ("slow", (1,), ()) and finding.calls == calls
+    return where == ("uneven_work", (0,), (9,))
 
 
 def has_uneven_starts_without(section: Section) -> bool:

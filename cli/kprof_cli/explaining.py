@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ def explain(run: Path, selection: SelectionText, is_json: bool = False) -> None:
 
 
 def _print(found: Findings) -> None:
-    from kprof.analysis.explain.sentences import by_design
-
     for doubt in found.doubts:
         note(doubt.sentence)
     for number, finding in enumerate(found.findings, 1):
@@ -41,16 +38,16 @@ def _print(found: Findings) -> None:
     if found.rest.below:
         say(f"{found.rest.below}.")
     for limit in found.rest.limits:
-        say(f"   {by_design(limit)}")
+        say(f"   {limit.by_design}")
 
 
 def _as_json(found: Findings) -> dict[str, Any]:
-    from kprof.report.machine import doubt_row, finding_row
+    from kprof.report.machine import doubt_row, finding_row, rest_row
 
     return {
         "doubts": [doubt_row(doubt) for doubt in found.doubts],
         "findings": [finding_row(finding) for finding in found.findings],
-        "rest": asdict(found.rest),
+        "rest": rest_row(found.rest),
         "calls": found.calls,
         "num_calls": found.num_calls,
         "total_ns": found.total_ns,

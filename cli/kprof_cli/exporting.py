@@ -157,7 +157,7 @@ def _write_to_view(
     by: By,
 ) -> DeepLink:
     """Export the part of a capture to show, and return the link that opens it."""
-    from kprof.analysis.findings.model import Findings, Rest
+    from kprof.analysis.findings import Findings, Rest
     from kprof.report import in_trace
     from kprof.report.opening import write_to_view
 

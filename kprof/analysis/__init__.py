@@ -18,8 +18,16 @@ from kprof.analysis.calls import Call, calls, typical_call
 from kprof.analysis.comparison import MIN_LAUNCHES, diff
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
-from kprof.analysis.explain import FindingKind
-from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, Part, breakdown, find
+from kprof.analysis.findings import (
+    Doubt,
+    DoubtKind,
+    Finding,
+    Findings,
+    Limit,
+    Part,
+    breakdown,
+    find,
+)
 from kprof.analysis.metric import METRICS, metric
 from kprof.analysis.replay.critical_path import critical_path, critical_regions
 from kprof.analysis.replay.delay_costs import delay_costs
@@ -35,8 +43,8 @@ __all__ = [
     "Doubt",
     "DoubtKind",
     "Finding",
-    "FindingKind",
     "Findings",
+    "Limit",
     "Part",
     "Summary",
     "achieved_by_link",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kprof.analysis.calls import typical_call
-from kprof.analysis.findings.model import LAUNCHES
+from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS, Summary, Table, sql_list
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.analysis import DoubtKind
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import Measure
-from kprof.analysis.findings.model import DoubtKind
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
@@ -171,8 +171,8 @@ def _gain(report: Report) -> float:
     """What the headline says that could be saved, as a share of the calls: by the first finding,
     or at most by another design where the headline is about the design."""
     design = report.found.design
-    shares = [finding.share or 0.0 for finding in report.findings]
-    return max([*shares, design.limit.share if design else 0.0], default=0.0)
+    shares = [finding.share for finding in report.findings]
+    return max([*shares, design.share if design else 0.0], default=0.0)
 
 
 def _design_cost(report: Report) -> float:

@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, explain_growth, explain_trace
-from kprof.analysis.explain.measured import Measured, measured
-from kprof.analysis.explain.sentences import growth_detail, growth_sentence, sentence
+from kprof.analysis.findings import Finding, explain_growth, explain_trace
+from kprof.analysis.findings.measured import (
+    Measured,
+    growth_detail,
+    growth_sentence,
+    measured,
+)
 from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
@@ -18,8 +22,25 @@ from kprof.errors import SelectionError
 if TYPE_CHECKING:
     from kprof.trace import Trace
 
-# How many items a place has is seen within one recording, and is no length.
-_BY_COUNT = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
+# Of the finding, in JSON.
+_FIELDS: Final = (
+    "kind",
+    "ranks",
+    "blocks",
+    "places",
+    "links",
+    "region",
+    "calls",
+    "when",
+    "period",
+    "gain_ns",
+    "interval_ns",
+    "share",
+    "factor",
+    "gains_ns",
+    "costly_calls",
+    "alone_ns",
+)
 
 
 class Way(str, Enum):
@@ -36,7 +57,7 @@ class Change:
     leaves waiting out. `measured` is what the tables have; None where they do not show it."""
 
     way: Way
-    finding: ExplainedFinding
+    finding: Finding
     sentence: str
     measured: Measured | None = None
 
@@ -59,7 +80,8 @@ class Change:
             "sentence": self.sentence,
             "detail": self.detail,
             "measured": self.measured and asdict(self.measured),
-            **asdict(self.finding),
+            **{name: getattr(self.finding, name) for name in _FIELDS},
+            "kind": self.finding.kind.name,
         }
 
 
@@ -77,10 +99,10 @@ def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Chang
             explanation = explain_growth(*sides)
         except SelectionError:
             return ()
-        count, is_gone = len(explanation.ordinals), way is Way.FASTER
+        is_gone = way is Way.FASTER
         for finding in explanation.findings:
             seen = measured(finding, (sides[1], finding.calls), (sides[0], _looked_at(sides[0])))
-            text = growth_sentence(finding, count, seen, is_gone=is_gone)
+            text = growth_sentence(finding, seen, is_gone=is_gone)
             found.append(Change(way, finding, text, seen))
     return tuple(found)
 
@@ -102,18 +124,19 @@ def causes_of(
         ("Gone", Way.FASTER, sides[0], sides[1]),
     ):
         is_explained = any(change.way is way for change in changes)
+        # Numbers of items are seen within one recording: no change of lengths explains them.
         texts += [
-            f"{name}: {text}"
-            for key, text in here.items()
-            if key not in there and not (is_explained and key[0] not in _BY_COUNT)
+            f"{name}: {finding.sentence}"
+            for key, finding in here.items()
+            if key not in there and not (is_explained and not finding.kind.counts_items)
         ]
     return tuple(texts)
 
 
-def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], str]:
-    """The sentences of all findings of a side, by their subject."""
+def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], Finding]:
+    """All findings of a side, by their subject."""
     return {
-        (f.kind, f.ranks, f.blocks, f.links, f.region): sentence(f, len(explanation.ordinals))
+        (f.kind, f.ranks, f.blocks, f.links, f.region): f
         for explanation in map(explain_trace, [t for t in traces if t.is_on_one_clock])
         for f in explanation.findings
     }

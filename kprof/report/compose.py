@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis import FindingKind
-from kprof.analysis.explain.sentences import by_design, limit_advice, limit_sentence
 from kprof.analysis.wording import counted, duration, members, percent
 from kprof.report.blocks import (
     Bar,
@@ -27,9 +25,8 @@ from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
 from kprof.report.sections import sections
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
-    from kprof.analysis.explain import Limit
-    from kprof.analysis.findings.model import DesignCost, Ingredient
+    from kprof.analysis import Finding, Limit
+    from kprof.analysis.findings.found import Ingredient
     from kprof.report.figures import Figure
     from kprof.report.model import Report
 
@@ -37,17 +34,6 @@ if TYPE_CHECKING:
 _FEWEST_POINTS: Final = 3
 # From this share on findings explain so little that the parts of a call follow them, too.
 _IS_MOST: Final = 0.5
-# By kind of finding the figures that show it, the most telling one first.
-_FIGURES: Final = {
-    FindingKind.LATE_START: ("launches", "critical-path"),
-    FindingKind.IDLE_GAP: ("gantt", "critical-path"),
-    FindingKind.SLOW: ("blocks-work", "ranks"),
-    FindingKind.SLOW_TRANSFER: ("blame", "wait-distribution"),
-    FindingKind.SLOW_EVENTS: ("wait-distribution", "gantt"),
-    FindingKind.SLOW_CALL: ("launches", "gantt"),
-    FindingKind.UNEVEN_WORK: ("blocks-work", "ranks"),
-    FindingKind.UNEVEN_BLOCKS: ("blocks-work", "gantt"),
-}
 _NAMES: Final = {
     "launches": "all launches",
     "critical-path": "the critical path",
@@ -111,7 +97,7 @@ def _points(report: Report, figures: dict[str, Figure]) -> list[Point]:
         _of_finding(report, number, finding, figures)
         for number, finding in enumerate(report.findings, start=1)
     ]
-    limits = [limit for limit in found.rest.limits if limit_sentence(limit) != report.verdict]
+    limits = [limit for limit in found.rest.limits if limit.sentence != report.verdict]
     points += map(_of_limit, limits[: max(0, _FEWEST_POINTS - len(points))])
     if not report.findings or (found.rest.unexplained or 0.0) >= _IS_MOST:
         parts = found.rest.ingredients[: max(0, _FEWEST_POINTS - len(points))]
@@ -120,13 +106,11 @@ def _points(report: Report, figures: dict[str, Figure]) -> list[Point]:
 
 
 def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str, Figure]) -> Point:
-    telling: tuple[str, ...] = _FIGURES[finding.kind]
-    if finding.kind is FindingKind.SLOW_EVENTS and not _is_wait(report, finding):
-        telling = ("gantt",)
+    telling = finding.kind.figures(_is_wait(report, finding))
     figure = next((name for name in telling if name in figures), None)
     return Point(
-        gain="" if finding.share is None else f"−{percent(finding.share)}",  # noqa: RUF001
-        fact=finding.sentence.rpartition(": costs ")[0] or finding.sentence,
+        gain=f"−{percent(finding.share)}" if finding.is_timed else "",  # noqa: RUF001
+        fact=finding.fact,
         advice=finding.advice,
         number=number,
         where=_where(finding),
@@ -143,15 +127,15 @@ def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str
 def _is_wait(report: Report, finding: Finding) -> bool:
     regions = report.tables["regions"]
     waits = regions[regions["category"].isin(["wait", "sync"])]["region"]
-    return finding.cause.region in set(waits)
+    return finding.region in set(waits)
 
 
-def _of_design(report: Report, design: DesignCost, figures: dict[str, Figure]) -> Point:
+def _of_design(report: Report, design: Limit, figures: dict[str, Figure]) -> Point:
     return Point(
-        gain=f"≤ {percent(design.limit.share)}",
-        fact=_fact(design.limit),
+        gain=f"≤ {percent(design.share)}",
+        fact=_fact(design),
         advice=design.advice,
-        where=f"saves up to {duration(design.limit.gain_ns)}",
+        where=f"saves up to {duration(design.gain_ns)}",
         command=report.command_for(design),
         id=design.id,
         picture=picture(report, design) if figures else None,
@@ -160,14 +144,14 @@ def _of_design(report: Report, design: DesignCost, figures: dict[str, Figure]) -
 
 
 def _fact(limit: Limit) -> str:
-    return by_design(limit).rpartition(", which costs ")[0]
+    return f"By design: {limit.fact[0].lower()}{limit.fact[1:]}"
 
 
 def _of_limit(limit: Limit) -> Point:
     return Point(
         gain=f"≤ {percent(limit.share)}",
         fact=_fact(limit),
-        advice=limit_advice(limit),
+        advice=limit.advice,
         depth=Depth.PAGE,
     )
 
@@ -184,12 +168,12 @@ def _of_ingredient(part: Ingredient) -> Point:
 
 def _where(finding: Finding) -> str:
     """How much, and in which calls; the picture has the tracks."""
-    cause, parts = finding.cause, []
-    if finding.gain_ns is not None:
-        calls = counted(len(cause.gains_ns), "call", "calls")
+    parts = []
+    if finding.is_timed:
+        calls = counted(len(finding.gains_ns), "call", "calls")
         parts.append(f"saves {duration(finding.gain_ns)} in {calls}")
-    if 0 < len(cause.costly_calls) < len(cause.gains_ns):
-        parts.append(members("call", cause.costly_calls, 3))
+    if 0 < len(finding.costly_calls) < len(finding.gains_ns):
+        parts.append(members("call", finding.costly_calls, 3))
     return " · ".join(parts)
 
 

@@ -11,8 +11,7 @@ from kprof.export.links import DeepLink, PinnedTrack
 from kprof.export.model import ExportSummary, OverlayLine, OverlaySlice
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
-    from kprof.analysis.findings.model import Shown
+    from kprof.analysis import Finding, Limit
 
 LINE_NAME: Final = "findings"
 # The margin around a finding, as a share of its length.
@@ -36,9 +35,8 @@ def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[Overl
 
 def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
     """The ranks that the finding and its tracks name; all ranks if it names none."""
-    cause = finding.cause
-    on_links = {end for link in cause.links for end in link}
-    named = {*cause.ranks, *on_links, *(rank for rank, _ in finding.tracks)}
+    on_links = {end for link in finding.links for end in link}
+    named = {*finding.ranks, *on_links, *(rank for rank, _ in finding.tracks)}
     return [rank for rank in ranks if rank in named or not named]
 
 
@@ -47,16 +45,16 @@ def _slice(number: int, finding: Finding) -> OverlaySlice:
     args: dict[str, int | str] = {
         "finding": number,
         "id": finding.id,
-        "kind": finding.kind.value,
+        "kind": finding.kind.name,
         "what to do": finding.advice,
         "details": "; ".join(finding.details),
     }
-    if finding.gain_ns is not None and finding.share is not None:
+    if finding.is_timed:
         args["gain"] = f"{duration(finding.gain_ns)}, {percent(finding.share)} of the calls"
     return OverlaySlice(finding.sentence, "finding", *finding.where_ns, args)
 
 
-def find(found: Sequence[Shown], which: str) -> Shown:
+def find(found: Sequence[Finding | Limit], which: str) -> Finding | Limit:
     """The finding with this id, or this number in the report (from 1).
 
     Raises SelectionError.
@@ -68,7 +66,7 @@ def find(found: Sequence[Shown], which: str) -> Shown:
     raise SelectionError(f"no finding is called {which!r}; known: {known}")
 
 
-def window_ns(finding: Shown) -> tuple[int, int]:
+def window_ns(finding: Finding | Limit) -> tuple[int, int]:
     """The aligned time of the finding, with a margin.
 
     Raises SelectionError if the finding has no time in the trace.
@@ -82,7 +80,7 @@ def window_ns(finding: Shown) -> tuple[int, int]:
     return first - margin, last + margin
 
 
-def deep_link(finding: Shown, summary: ExportSummary) -> DeepLink:
+def deep_link(finding: Finding | Limit, summary: ExportSummary) -> DeepLink:
     """The link that opens a trace zoomed in on the finding, with its tracks pinned and its rank
     unfolded."""
     tracks = tuple(PinnedTrack(rank, block) for rank, block in finding.tracks)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.analysis import Doubt, Finding
+    from kprof.analysis.findings import Rest
     from kprof.report.model import Report
 
 SCHEMA_VERSION: Final = 3
@@ -64,7 +65,7 @@ def to_json(report: Report) -> bytes:
             finding_row(finding) | {"view": report.command_for(finding) or None}
             for finding in report.findings
         ],
-        "rest": asdict(report.found.rest),
+        "rest": rest_row(report.found.rest),
         "calls": {
             "replayed": report.found.calls,
             "of": report.found.num_calls,
@@ -128,36 +129,63 @@ def _capture(report: Report) -> dict[str, object]:
 
 def doubt_row(doubt: Doubt) -> dict[str, object]:
     """The fields of a doubt."""
-    return {**vars(doubt), "takes_out": sorted(kind.value for kind in doubt.takes_out)}
+    return {
+        "kind": doubt.kind,
+        "sentence": doubt.sentence,
+        "remedy": doubt.remedy,
+        "takes_out": sorted(doubt.takes_out),
+        "is_grave": doubt.is_grave,
+        "ranks": doubt.ranks,
+        "evidence": doubt.evidence,
+    }
 
 
 def finding_row(finding: Finding) -> dict[str, object]:
     """The fields of a finding. Its gain is null if only counts are known."""
-    cause, is_timed = finding.cause, finding.is_timed
+    is_timed = finding.is_timed
     return {
         "id": finding.id,
-        "kind": cause.kind.value,
+        "kind": finding.kind.name,
         "sentence": finding.sentence,
         "details": finding.details,
         "advice": finding.advice,
-        "ranks": cause.ranks,
-        "blocks": cause.blocks,
-        "places": cause.places,
-        "links": cause.links,
-        "region": cause.region,
-        "calls": cause.calls,
-        "costly_calls": cause.costly_calls,
-        "when": cause.when.value,
-        "period": cause.period,
-        "gain_ns": finding.gain_ns,
-        "alone_ns": cause.alone_ns if is_timed else None,
-        "interval_ns": cause.interval_ns if is_timed else None,
-        "share": finding.share,
-        "factor": cause.factor,
+        "ranks": finding.ranks,
+        "blocks": finding.blocks,
+        "places": finding.places,
+        "links": finding.links,
+        "region": finding.region,
+        "calls": finding.calls,
+        "costly_calls": finding.costly_calls,
+        "when": finding.when.value,
+        "period": finding.period,
+        "gain_ns": finding.gain_ns if is_timed else None,
+        "alone_ns": finding.alone_ns if is_timed else None,
+        "interval_ns": finding.interval_ns if is_timed else None,
+        "share": finding.share if is_timed else None,
+        "factor": finding.factor,
         "waits": [asdict(wait) for wait in finding.waits],
         "evidence": finding.evidence,
         "where_ns": finding.where_ns,
         "tracks": finding.tracks,
+    }
+
+
+def rest_row(rest: Rest) -> dict[str, object]:
+    """The fields of the rest."""
+    names = ("kind", "region", "gain_ns", "share", "blocks")
+    return asdict(rest) | {
+        "limits": [{name: getattr(limit, name) for name in names} for limit in rest.limits],
+        "ingredients": [
+            {
+                "region": part.region,
+                "share": part.share,
+                "gb_s": part.gb_s,
+                "of_ceiling": part.of_ceiling,
+                "rate": part.rate,
+                "advice": part.advice,
+            }
+            for part in rest.ingredients
+        ],
     }
 
 

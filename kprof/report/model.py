@@ -31,8 +31,7 @@ from kprof.trace.views import can_use_summaries, launches_sql
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.analysis import Finding, Findings, Part
-    from kprof.analysis.findings.model import Shown
+    from kprof.analysis import Finding, Findings, Limit, Part
     from kprof.capture.manifest import Manifest
     from kprof.trace import Trace
 
@@ -116,7 +115,7 @@ class Report:
         facts = f"{len(self.recorded_ranks)} of {ranks}", launches, events, time
         return tuple(filter(None, facts))
 
-    def command_for(self, finding: Shown) -> str:
+    def command_for(self, finding: Finding | Limit) -> str:
         """The command that opens the trace on a finding; empty if the finding has no time in the
         trace."""
         if finding.where_ns is None:
@@ -126,7 +125,7 @@ class Report:
     @property
     def ranks_by_importance(self) -> list[int]:
         """First the ranks that findings name, then those that others waited for longest."""
-        named = [rank for finding in self.findings for rank in finding.cause.ranks]
+        named = [rank for finding in self.findings for rank in finding.ranks]
         waited_for = self.tables["stragglers"].sort_values(
             "caused_ns", ascending=False, kind="stable"
         )
@@ -231,7 +230,7 @@ def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, KprofE
 
 
 def _close_ups(summary: Summary, found: Findings) -> dict[str, pd.DataFrame]:
-    shown: list[Shown] = list(found.findings[:MOST_ON_FIRST_SCREEN])
+    shown: list[Finding | Limit] = list(found.findings[:MOST_ON_FIRST_SCREEN])
     shown += [found.design] if found.design else []
     return {
         finding.id: spans_of_tracks(summary, window_ns(finding), finding.tracks)
@@ -259,7 +258,7 @@ def _window_ns(summary: Summary) -> tuple[int, int]:
 def _ranks_worth_a_look(summary: Summary, found: Findings) -> list[int]:
     """The rank that the first finding names and the one that waits most (else the first two)."""
     recorded = [info.rank for info in summary.trace.ranks]
-    named = [rank for finding in found.findings for rank in finding.cause.ranks[:1]]
+    named = [rank for finding in found.findings for rank in finding.ranks[:1]]
     waits = analysis.waits(summary, "rank")
     by_wait = waits.sort_values("wait_ns", ascending=False, kind="stable")["rank"].tolist()
     order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])

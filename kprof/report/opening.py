@@ -18,8 +18,7 @@ from kprof.trace.limits import MAX_SLICES
 from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
-    from kprof.analysis import Findings
-    from kprof.analysis.findings.model import Shown
+    from kprof.analysis import Finding, Findings, Limit
     from kprof.export.model import ExportSummary
     from kprof.trace import Trace
 
@@ -42,7 +41,7 @@ def write_to_view(
     trace: Trace,
     output: Path,
     found: Findings,
-    shown: Shown | None = None,
+    shown: Finding | Limit | None = None,
     *,
     torch_traces: Sequence[Path] = (),
     by: By = By.BLOCK,
@@ -66,7 +65,7 @@ def write_to_view(
 
 
 def opening(
-    trace: Trace, found: Sequence[Shown], summary: ExportSummary, by: By = By.BLOCK
+    trace: Trace, found: Sequence[Finding | Limit], summary: ExportSummary, by: By = By.BLOCK
 ) -> DeepLink:
     """The link that opens an export of `trace` on waits that never ended, on its first finding, or
     on its busiest call: the first of these that there is."""
@@ -75,7 +74,7 @@ def opening(
     return DeepLink() if place is None else link_to(trace, place, summary, by)
 
 
-def place_of(finding: Shown) -> Place:
+def place_of(finding: Finding | Limit) -> Place:
     """The place of a finding. Raises SelectionError if it has none in the trace."""
     return Place(*window_ns(finding), finding.tracks)
 

@@ -101,12 +101,14 @@ def test_the_table_of_commands_is_complete() -> None:
     assert named == known
 
 
-def test_every_kind_of_finding_is_explained() -> None:
-    from kprof.analysis.explain.finding import FindingKind
+def test_the_tables_of_findings_are_current() -> None:
+    from kprof.analysis.findings.document import document
+    from kprof.analysis.findings.kinds import all_kinds
 
     text = (DOCS / "findings.md").read_text()
-    missing = [kind.value for kind in FindingKind if f"| `{kind.value}` |" not in text]
-    assert missing == [], "docs/findings.md has a table of the kinds of findings"
+    made = document(text)
+    assert made == text, "run: python -m kprof.analysis.findings.document docs/findings.md"
+    assert all(f"| `{kind.name}` | {kind.finds} |" in made for kind in all_kinds())
 
 
 def test_every_recording_has_its_story() -> None:

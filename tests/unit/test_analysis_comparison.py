@@ -131,7 +131,7 @@ def test_diff_says_which_place_takes_longer_and_in_which_calls() -> None:
     assert change.finding.factor == pytest.approx(3.5, rel=0.15)
     (cause,) = report.causes
     assert cause.startswith("Slower: work of block 5 of rank 1 takes 3.")
-    assert "x as long as before, in 12 of 40 calls: costs " in cause
+    assert "x as long as before in 12 of 40 calls; undoing it would save " in cause
     assert len(change.sentence.split()) <= 25
     assert change.measured is not None
     assert change.measured.factor == pytest.approx(change.finding.factor, rel=0.15)
@@ -280,7 +280,7 @@ def test_a_figure_of_the_replay_says_that_it_leaves_waiting_out() -> None:
     assert change.measured is None
     assert change.detail == ""
     assert change.sentence.startswith("wait of all ranks takes ")
-    assert "x as long as before, without waits: costs " in change.sentence
+    assert "x as long as before, waits excluded; undoing it would save " in change.sentence
 
 
 def test_diff_names_no_place_where_runs_differ_by_chance() -> None:

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from kprof.analysis import DoubtKind, FindingKind
-from kprof.analysis.explain import LimitKind
+from kprof.analysis import DoubtKind
+from kprof.analysis.findings import LimitKind
 from kprof.capture.manifest import Manifest
 from kprof.report import Report, build
 from kprof.report.page import to_html
@@ -101,9 +101,9 @@ def test_a_slow_block_stands_under_every_banner(
 ) -> None:
     report = build(trace())
     first = report.found.findings[0]
-    assert (first.kind, first.cause.ranks, first.cause.blocks) == (FindingKind.SLOW, (1,), (2,))
+    assert (first.kind.name, first.ranks, first.blocks) == ("slow", (1,), (2,))
     (banner,) = [doubt for doubt in report.found.doubts if doubt.kind is kind]
-    said = {finding.kind for finding in report.found.findings}
+    said = {finding.kind.name for finding in report.found.findings}
     assert not said & banner.takes_out
     text = text_of(report)
     assert " ".join(banner.sentence.split()) in text
@@ -121,7 +121,7 @@ def of_two_ranks(manifest: Manifest) -> Manifest:
 def test_one_rank_is_compared_with_itself(kind: DoubtKind, blocks: int) -> None:
     report = build(ring(WORK, ranks=1, blocks=blocks, slow_call=5, change=of_two_ranks))
     (first,) = report.found.findings
-    assert first.cause.calls == (5,)
+    assert first.calls == (5,)
     assert "All ranks" not in first.sentence
     assert kind in {doubt.kind for doubt in report.found.doubts}
 

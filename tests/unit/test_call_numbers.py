@@ -6,7 +6,7 @@ import pytest
 
 from kprof import analysis
 from kprof.analysis.call_numbers import call_numbers
-from kprof.analysis.explain import When, explain_trace
+from kprof.analysis.findings import When, explain_trace
 from kprof.analysis.warmup import steady_part
 from kprof.trace import Trace
 from synthetic import TraceBuilder

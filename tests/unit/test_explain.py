@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kprof.analysis.explain import (
-    ExplainedFinding,
-    FindingKind,
-    LimitKind,
-    When,
-    explain_trace,
-)
-from kprof.analysis.explain.excess import Cells, find_excesses
-from kprof.analysis.explain.hypotheses.grouping import _alike
-from kprof.analysis.explain.hypotheses.model import Hypothesis, Place, What
+from kprof.analysis.findings import Finding, LimitKind, When, explain_trace
+from kprof.analysis.findings.candidates.candidate import Candidate, Place
+from kprof.analysis.findings.candidates.excess import Cells, find_deviations
+from kprof.analysis.findings.candidates.grouping import _alike
 from kprof.errors import ClockError
 from kprof.trace import Trace
 from patterns.machine import Machine, Steps, Track, Work
@@ -35,7 +29,7 @@ def run_of(cause: Cause, topology: str = "halo", **changes: object) -> Scenario:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def only_finding(scenario: Scenario, error: float = 0.03) -> ExplainedFinding:
+def only_finding(scenario: Scenario, error: float = 0.03) -> Finding:
     """The finding of a run, which says what the run without its cause gains, up to this share of the run."""
     run = simulate(scenario)
     explanation = explain_trace(run.trace())
@@ -49,20 +43,20 @@ def only_finding(scenario: Scenario, error: float = 0.03) -> ExplainedFinding:
 
 def test_one_slow_block_is_named_with_its_rank() -> None:
     finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, ranks=(2,), blocks=(3,))))
-    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (2,), (3,))
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (2,), (3,))
     assert finding.when is When.ALWAYS
     assert finding.factor == pytest.approx(3.0, rel=0.05)
 
 
 def test_a_block_that_is_slow_on_all_ranks_is_one_finding() -> None:
     finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, blocks=(3,))))
-    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (), (3,))
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (), (3,))
 
 
 def test_half_of_the_ranks_slow_is_one_finding_about_them() -> None:
     slow = Cause(Kind.SLOW, 1.5, ALWAYS, ranks=(2, 3))
     finding = only_finding(run_of(slow))
-    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (2, 3), ())
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (2, 3), ())
 
 
 def test_a_region_is_named_where_only_it_is_slow() -> None:
@@ -73,7 +67,7 @@ def test_a_region_is_named_where_only_it_is_slow() -> None:
 def test_three_of_twelve_calls_are_counted() -> None:
     weights = tuple(float(call in (1, 6, 7)) for call in range(12))
     finding = only_finding(run_of(Cause(Kind.LATE_START, 20_000.0, weights, ranks=(1,))))
-    assert (finding.kind, finding.ranks) == (FindingKind.LATE_START, (1,))
+    assert (finding.kind.name, finding.ranks) == ("late_start", (1,))
     assert (finding.when, finding.calls) == (When.SOMETIMES, (1, 6, 7))
 
 
@@ -99,24 +93,24 @@ def test_a_straggler_that_moves_is_one_finding() -> None:
 def test_a_slow_call_is_nobodys_fault() -> None:
     weights = tuple(float(call == 8) for call in range(12))
     finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, weights)))
-    assert (finding.kind, finding.ranks, finding.calls) == (FindingKind.SLOW_CALL, (), (8,))
+    assert (finding.kind.name, finding.ranks, finding.calls) == ("slow_call", (), (8,))
 
 
 def test_idle_time_before_a_send_that_no_region_covers() -> None:
     finding = only_finding(run_of(Cause(Kind.IDLE_GAP, 9000.0, ALWAYS, ranks=(3,), region="send")))
-    assert (finding.kind, finding.ranks, finding.region) == (FindingKind.IDLE_GAP, (3,), "send")
+    assert (finding.kind.name, finding.ranks, finding.region) == ("idle_gap", (3,), "send")
 
 
 def test_a_slow_link_is_named_by_both_ends() -> None:
     slow = Cause(Kind.SLOW_LINK, 8000.0, ALWAYS, link=(1, 2))
     finding = only_finding(run_of(slow, topology="all_to_all"))
-    assert (finding.kind, finding.link) == (FindingKind.SLOW_TRANSFER, (1, 2))
+    assert (finding.kind.name, finding.link) == ("slow_transfer", (1, 2))
 
 
 def test_every_fourth_event_slow_is_about_events() -> None:
     slow = Cause(Kind.SLOW_ITEMS, 10.0, ALWAYS, region="work", every=4)
     finding = only_finding(run_of(slow))
-    assert (finding.kind, finding.region) == (FindingKind.SLOW_EVENTS, "work")
+    assert (finding.kind.name, finding.region) == ("slow_events", "work")
 
 
 def test_a_rank_with_three_times_the_items_is_uneven_work() -> None:
@@ -124,7 +118,7 @@ def test_a_rank_with_three_times_the_items_is_uneven_work() -> None:
     # Without the surplus the other items are dealt out to other blocks, which no replay knows.
     scenario = run_of(more, topology="all_to_all", sizes=Sizes(4, 4, 6))
     finding = only_finding(scenario, error=0.05)
-    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.UNEVEN_WORK, (1,), ())
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("uneven_work", (1,), ())
     assert finding.factor == pytest.approx(3.0, rel=0.05)
 
 
@@ -134,8 +128,8 @@ def test_the_second_cause_is_measured_without_the_first() -> None:
     scenario = run_of(late, causes=(late, slow), topology="all_to_all")
     run = simulate(scenario)
     explanation = explain_trace(run.trace())
-    kinds = {finding.kind for finding in explanation.findings}
-    assert kinds == {FindingKind.LATE_START, FindingKind.SLOW}
+    kinds = {finding.kind.name for finding in explanation.findings}
+    assert kinds == {"late_start", "slow"}
     everything = sum(run.lengths_ns) - sum(simulate(scenario, []).lengths_ns)
     together = sum(finding.gain_ns for finding in explanation.findings)
     assert together == pytest.approx(everything, abs=0.03 * sum(run.lengths_ns))
@@ -190,26 +184,26 @@ def test_ranks_on_clocks_of_their_own_are_not_explained() -> None:
         explain_trace(run.trace())
 
 
-def explained(name: str) -> tuple[ExplainedFinding, ...]:
+def explained(name: str) -> tuple[Finding, ...]:
     return explain_trace(Trace.open(TRACES / f"{name}.kprof")).findings
 
 
 def test_a_recording_names_the_next_steps_of_its_ladder() -> None:
     first, second, third = explained("all_to_all-token_flags-4xH200-skew3-264blocks")[:3]
-    steps = {(finding.kind, finding.region) for finding in (first, second)}
+    steps = {(finding.kind.name, finding.region) for finding in (first, second)}
     assert steps == {
-        (FindingKind.UNEVEN_BLOCKS, "combine/send"),
-        (FindingKind.UNEVEN_BLOCKS, "expert"),
+        ("uneven_blocks", "combine/send"),
+        ("uneven_blocks", "expert"),
     }
     assert min(first.share, second.share) > 0.25
     # What catches the eye costs least: rank 3 sends three times the tokens.
-    assert (third.kind, third.ranks) == (FindingKind.UNEVEN_WORK, (3,))
+    assert (third.kind.name, third.ranks) == ("uneven_work", (3,))
     assert third.share < 0.1
 
 
 def test_with_fewer_blocks_it_is_the_reduction() -> None:
     first, second = explained("all_to_all-token_flags-4xH200-skew3")[:2]
-    assert (first.kind, first.region) == (FindingKind.UNEVEN_BLOCKS, "combine/reduce")
+    assert (first.kind.name, first.region) == ("uneven_blocks", "combine/reduce")
     assert first.share > 0.1
     assert second.ranks == (3,)
     assert second.share < 0.1
@@ -217,14 +211,14 @@ def test_with_fewer_blocks_it_is_the_reduction() -> None:
 
 def test_dealt_out_evenly_what_is_left_is_the_source_with_more_tokens() -> None:
     (finding,) = explained("all_to_all-balanced-4xH200-skew3-264blocks")
-    assert (finding.kind, finding.ranks) == (FindingKind.UNEVEN_WORK, (3,))
+    assert (finding.kind.name, finding.ranks) == ("uneven_work", (3,))
 
 
 def test_where_nothing_takes_any_time_nothing_stands_out() -> None:
     rank, call = np.divmod(np.arange(8), 2)
     cells = Cells(call, rank, np.zeros(8, np.int64), np.ones(8), np.zeros(8))
-    found = find_excesses(cells, 0.0, 2)
-    assert (found.atoms, found.usual_ns) == ([], 0.0)
+    found = find_deviations(cells, 0.0, 2)
+    assert (found.deviations, found.usual_ns) == ([], 0.0)
 
 
 def test_hypotheses_are_compared_by_medians_that_are_worked_out_once(
@@ -232,8 +226,8 @@ def test_hypotheses_are_compared_by_medians_that_are_worked_out_once(
 ) -> None:
     """Every pair is compared: a median for each took a third of a small report."""
     found = [
-        Hypothesis(
-            What.SLOW,
+        Candidate(
+            None,
             (Place(rank, -1),),
             frozenset([0]),
             np.full(4, 2.0**rank),

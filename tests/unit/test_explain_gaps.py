@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, explain_trace
+from kprof.analysis.findings import Finding, explain_trace
 from synthetic import TraceBuilder
 
 REGIONS = """
@@ -21,7 +21,7 @@ ADD_NS, SEND_NS = 10_000, 50
 Sends = Callable[[int, int, int], tuple[int, int]]
 
 
-def findings_of(sends: Sends, num_ranks: int = 2) -> tuple[ExplainedFinding, ...]:
+def findings_of(sends: Sends, num_ranks: int = 2) -> tuple[Finding, ...]:
     """Of blocks that add, send one lap after the other, and wait for what others sent."""
     build = TraceBuilder(REGIONS, num_ranks)
     for call in range(NUM_CALLS):
@@ -66,7 +66,7 @@ def test_time_before_some_laps_is_no_event_of_their_region() -> None:
         return (3000 if is_late else 0), SEND_NS + turn
 
     (finding,) = findings_of(sends)
-    assert (finding.kind, finding.region) == (FindingKind.IDLE_GAP, "send")
+    assert (finding.kind.name, finding.region) == ("idle_gap", "send")
     assert (finding.ranks, finding.blocks, finding.period) == ((), (), 0)
 
 
@@ -75,7 +75,7 @@ def test_events_are_not_compared_with_less_than_the_clock_can_tell() -> None:
         return 1, (3000 if (turn + block + call) % 4 == 3 else 0)
 
     (finding,) = findings_of(sends)
-    assert (finding.kind, finding.region) == (FindingKind.SLOW_EVENTS, "send")
+    assert (finding.kind.name, finding.region) == ("slow_events", "send")
     # The clock of these traces has steps of 1 ns.
     assert finding.factor == pytest.approx(3000, rel=0.01)
     sent_ns = NUM_CALLS * 2 * NUM_BLOCKS * NUM_SENDS // 4 * 3000

@@ -6,7 +6,7 @@ from enum import Enum
 
 import pytest
 
-from kprof.analysis.explain import explain_trace
+from kprof.analysis.findings import explain_trace
 from patterns.cases import PATTERNS, Pattern
 
 pytestmark = pytest.mark.slow

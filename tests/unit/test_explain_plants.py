@@ -19,7 +19,7 @@ from benchmarks.plants.schedule import (
     is_right,
     plan_of,
 )
-from kprof.analysis.explain import explain_trace
+from kprof.analysis.findings import explain_trace
 from patterns.machine import Await, Machine, Put, Steps, Track, Work
 
 pytestmark = pytest.mark.slow

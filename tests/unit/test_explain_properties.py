@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kprof.analysis.explain import ExplainedFinding, TraceExplanation, explain_trace
+from kprof.analysis.findings import Explanation, Finding, explain_trace
 from simulation import Cause, Kind, Run, Scenario, Sizes, draw_scenario, simulate, true_gains
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def runs(draw: st.DrawFn, room: int = 0) -> Scenario:
     return Scenario(topology, SIZES, CALLS, (cause,), noise=0.04, seed=seed, room=room)
 
 
-def explained(run: Run) -> TraceExplanation:
+def explained(run: Run) -> Explanation:
     return explain_trace(run.trace())
 
 
@@ -105,7 +105,7 @@ def _assert_only_names_differ(
 
 
 def _renamed(
-    finding: ExplainedFinding, ranks: list[int] | range, blocks: list[int] | range
+    finding: Finding, ranks: list[int] | range, blocks: list[int] | range
 ) -> tuple[object, ...]:
     return (
         finding.kind,

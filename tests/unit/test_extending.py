@@ -18,16 +18,13 @@ import kprof.analysis
 import kprof.importers.formats
 from kprof import report
 from kprof.analysis import Summary
-from kprof.analysis.explain import FindingKind, explain_trace
-from kprof.analysis.explain import hypotheses as all_hypotheses
-from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass
-from kprof.analysis.explain.hypotheses.places import slow_places
+from kprof.analysis.findings import kinds
 from kprof.devices import targets
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.record import Target, TargetRecord
 from kprof.importers import format_names, import_events
 from kprof.trace import Trace
-from simulation import Cause, Kind, Scenario, Sizes, simulate
+from simulation import Scenario, Sizes, simulate
 
 ROOT = Path(__file__).parents[2]
 METRIC = '''
@@ -41,6 +38,42 @@ def busiest_launch(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         "SELECT launch, sum(work_ns) AS work_ns FROM tracks GROUP BY launch ORDER BY work_ns DESC LIMIT 1"
     )
+'''
+KIND = '''
+import numpy as np
+
+from kprof.analysis.findings.candidates.candidate import Place
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.finding import Kind, RestsOn
+from kprof.analysis.replay.elements import Family
+
+
+class Halved(Kind):
+    """Some work twice as fast."""
+
+    name = "halved"
+    finds = "a region would be worth optimising"
+    replays = "it takes half the time everywhere"
+    rests_on = frozenset({RestsOn.TIMES})
+    fixing = "making it twice as fast"
+
+    def candidates(self, comparable):
+        if comparable.family is not Family.OWN:
+            return []
+        everywhere = (Place(ALL, ALL),)
+        twice = np.full(comparable.basis.num_calls, np.log(2.0))
+        half = comparable.value_ns / 2
+        chosen = comparable.chosen
+        return [comparable.candidate(self, everywhere, twice, chosen, half, is_alone=True)]
+
+    def fact(self, finding):
+        return f"Calls take long for {finding.region}"
+
+    def advice(self, finding):
+        return "optimise it"
+
+
+KIND = Halved()
 '''
 FORMAT = """
 import numpy as np
@@ -76,19 +109,23 @@ def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row["work_ns"] for row in tables["busiest_launch"]] == [work["work_ns"].max()]
 
 
-def test_a_finding_is_a_generator_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def mine(one: OneClass) -> list[Hypothesis]:
-        asked.append(one.kind)
-        return slow_places(one)
-
-    monkeypatch.setattr(all_hypotheses, "_GENERATORS", (mine,))
-    cause = Cause(Kind.SLOW, 2.0, (1.0,) * 12, ranks=(2,), blocks=(3,))
-    scenario = Scenario("halo", sizes=Sizes(4, 6, 4), num_calls=12, causes=(cause,), seed=3)
-    (finding,) = explain_trace(simulate(scenario).trace()).findings
-    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (2,), (3,))
-    assert asked
+def test_a_kind_of_finding_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "halved.py").write_text(KIND)
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])
+    kinds.all_kinds.cache_clear()
+    try:
+        scenario = Scenario("halo", sizes=Sizes(4, 6, 4), num_calls=12, seed=3)
+        built = report.build(simulate(scenario).trace())
+    finally:
+        kinds.all_kinds.cache_clear()
+    row = json.loads(report.to_json(built))["findings"][0]
+    assert (row["kind"], row["region"], row["id"]) == ("halved", "work", "halved/work")
+    assert row["sentence"].startswith(
+        "Calls take long for work; making it twice as fast would save "
+    )
+    assert row["advice"] == "optimise it"
+    assert row["factor"] == pytest.approx(2.0)
+    assert row["where_ns"]
 
 
 def test_an_importer_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from kprof import analysis
 from kprof import report as reports
-from kprof.analysis import Finding, FindingKind, Findings, Summary
+from kprof.analysis import Finding, Findings, Summary
 from kprof.errors import SelectionError
 from kprof.export import write
 from kprof.report import in_trace
@@ -28,8 +28,8 @@ UNEVEN = Plant(tokens_of={3: 3.0})
 LATE = Plant(send_late_ns={2: 30_000})
 
 
-def of_kind(found: Findings, kind: FindingKind) -> Finding:
-    return next(finding for finding in found.findings if finding.kind is kind)
+def of_kind(found: Findings, kind: str) -> Finding:
+    return next(finding for finding in found.findings if finding.kind.name == kind)
 
 
 def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
@@ -38,14 +38,14 @@ def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
     frame = trace.frame(
         """SELECT count(*) AS n FROM events WHERE rank = ? AND block = ? AND start_ns >= ? AND end_ns <= ?
            AND (region = ? OR ? IS NULL)""",
-        [rank, block, *finding.where_ns, finding.cause.region, finding.cause.region],
+        [rank, block, *finding.where_ns, finding.region, finding.region],
     )
     return int(frame["n"][0])
 
 
 def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
     trace = simulate(UNEVEN)
-    finding = of_kind(analysis.find(Summary.of(trace)), FindingKind.UNEVEN_WORK)
+    finding = of_kind(analysis.find(Summary.of(trace)), "uneven_work")
     (heavy_rank, _), (other_rank, _) = finding.tracks
     assert heavy_rank == 3
     assert other_rank != 3
@@ -54,15 +54,15 @@ def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
 
 def test_a_heavy_block_shows_beside_an_ordinary_one() -> None:
     trace = simulate(Plant(heavy_blocks={(4, 7): 4.0}))
-    finding = next(f for f in analysis.find(Summary.of(trace)).findings if f.cause.blocks)
+    finding = next(f for f in analysis.find(Summary.of(trace)).findings if f.blocks)
     assert finding.tracks[0] == (4, 7)
     assert finding.tracks[1] != (4, 7)
 
 
 def test_a_rank_that_does_nothing_shows_beside_one_that_works() -> None:
     trace = simulate(LATE)
-    finding = of_kind(analysis.find(Summary.of(trace)), FindingKind.IDLE_GAP)
-    assert finding.cause.ranks == (2,)
+    finding = of_kind(analysis.find(Summary.of(trace)), "idle_gap")
+    assert finding.ranks == (2,)
     (rank, _), (other, _) = finding.tracks
     assert rank == 2
     assert other != 2
@@ -74,7 +74,7 @@ def test_a_rank_that_does_nothing_shows_beside_one_that_works() -> None:
 def test_launch_skew_shows_on_the_lines_of_launches() -> None:
     finding = of_kind(
         analysis.find(Summary.of(simulate(Plant(start_late_ns={5: 60_000})))),
-        FindingKind.LATE_START,
+        "late_start",
     )
     (late, late_line), (other, other_line) = finding.tracks
     assert (late, late_line, other_line) == (5, -1, -1)
@@ -119,10 +119,10 @@ def test_findings_are_slices_on_a_line_of_their_ranks(tmp_path: Path, processor:
            WHERE s.category = 'finding' AND t.name = 'findings' ORDER BY r.name, s.ts"""
     )
     expected = {
-        (rank, finding.sentence, finding.where_ns, finding.id, finding.kind.value, number)
+        (rank, finding.sentence, finding.where_ns, finding.id, finding.kind.name, number)
         for number, finding in enumerate(found.findings, start=1)
         if finding.where_ns is not None
-        for rank in {*finding.cause.ranks, *(rank for rank, _ in finding.tracks)}
+        for rank in {*finding.ranks, *(rank for rank, _ in finding.tracks)}
     }
     assert expected
     assert {
@@ -143,7 +143,7 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
     trace = simulate(UNEVEN)
     found = analysis.find(Summary.of(trace))
     summary = write(trace, tmp_path / "trace.pftrace")
-    finding = of_kind(found, FindingKind.UNEVEN_WORK)
+    finding = of_kind(found, "uneven_work")
     arguments = parse_qs(in_trace.deep_link(finding, summary).query())
     first, last = int(arguments["visStart"][0]), int(arguments["visEnd"][0])
     assert finding.where_ns is not None
@@ -165,7 +165,7 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
     tmp_path: Path, processor: Processor
 ) -> None:
     trace = simulate(Plant(start_late_ns={5: 60_000}))
-    finding = of_kind(analysis.find(Summary.of(trace)), FindingKind.LATE_START)
+    finding = of_kind(analysis.find(Summary.of(trace)), "late_start")
     summary = write(trace, tmp_path / "trace.pftrace")
     track = in_trace.deep_link(finding, summary).tracks[0]
     assert track.title == "Rank 5 kernel launches"

@@ -9,7 +9,7 @@ import msgspec
 from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
-from kprof.analysis.explain import FindingKind, When
+from kprof.analysis.findings import When
 from kprof.analysis.findings.doubts import doubts_of
 from kprof.analysis.wording import duration
 from kprof.capture.directory import event_schema
@@ -34,39 +34,41 @@ def test_more_items_are_named_with_their_numbers_even_where_they_cost_too_little
     (finding,) = found_in(3, more).findings
     # 4 blocks send 6 items each in 3 calls, and rank 3 twice as many.
     assert "send: 144 events there, 72 elsewhere (median)" in finding.details
-    assert finding.cause.factor == 2.0
+    assert finding.factor == 2.0
     late = Cause(Kind.DELAY, 1e6, (1.0,) * 3, ranks=(1,), blocks=(0,), region="send")
     found = found_in(3, more, late)
-    assert [f.kind for f in found.findings] == [FindingKind.SLOW]
-    assert found.rest.below.startswith("Rank 3 has 2.0x as many items for send: costs ")
-    assert found.rest.below.endswith("less than the 3 % that make a finding")
+    assert [f.kind.name for f in found.findings] == ["slow"]
+    assert found.rest.below.startswith(
+        "Rank 3 has 2.0x as many items in send as others; balancing it "
+    )
+    assert found.rest.below.endswith("less than the 3 % of a finding")
 
 
 def test_one_call_says_nothing_about_others() -> None:
     (finding,) = found_in(1, Cause(Kind.MORE_ITEMS, 1.0, (1.0,), ranks=(3,))).findings
-    assert finding.cause.when is When.ONCE
+    assert finding.when is When.ONCE
 
 
 def test_what_all_ranks_have_hides_no_finding_and_no_gain_is_more_than_the_run() -> None:
     pipelined = Trace.open(TRACES / "all_to_all-pipelined-4xH200-skew3-264blocks.kprof")
     (finding,) = analysis.find(Summary.of(pipelined)).findings
-    assert (finding.kind, finding.cause.ranks) == (FindingKind.UNEVEN_WORK, (3,))
+    assert (finding.kind.name, finding.ranks) == ("uneven_work", (3,))
     profiled = Trace.open(TRACES / "all_reduce-oneshot-2xH200-torch_profiler.kprof")
     found = analysis.find(Summary.of(profiled))
-    low, high = found.findings[0].cause.interval_ns
+    low, high = found.findings[0].interval_ns
     assert 0 <= low < high <= found.total_ns
 
 
 def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:
     balanced = Trace.open(TRACES / "all_to_all-balanced-4xH200-skew3.kprof")
     findings = analysis.find(Summary.of(balanced)).findings
-    assert findings[0].sentence.startswith("11 to 32 of 132 blocks do all of ")
-    late = next(f for f in findings if f.kind is FindingKind.LATE_START)
-    assert late.cause.calls == (2, 3)
-    assert late.cause.costly_calls == (3,)
-    assert late.sentence.endswith(" of the run, in call 3 only")
+    assert findings[0].sentence.startswith("combine/reduce runs on only 11-32 of 132 blocks; ")
+    late = next(f for f in findings if f.kind.name == "late_start")
+    assert late.calls == (2, 3)
+    assert late.costly_calls == (3,)
+    assert late.sentence.endswith(" would save up to 5 %, all in call 3")
     # It gains more than the one before it, which hides it.
-    assert any(line.startswith("Mend what stands above it first") for line in late.details)
+    assert any(line.startswith("Fix the findings above first") for line in late.details)
 
 
 def test_blocks_that_were_left_out_are_not_said_to_be_idle() -> None:
@@ -82,7 +84,7 @@ def test_blocks_that_were_left_out_are_not_said_to_be_idle() -> None:
         doubts = doubts_of(Summary.of(trace))
         doubt = next(d for d in doubts if d.kind is DoubtKind.PART_OF_LAUNCHES)
         assert doubt.sentence.startswith(f"Only part of each launch was {past} (--blocks")
-        assert doubt.takes_out == {FindingKind.UNEVEN_BLOCKS}
+        assert doubt.takes_out == {"uneven_blocks"}
 
 
 REGIONS = """

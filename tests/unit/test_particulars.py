@@ -10,9 +10,8 @@ import pytest
 from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import Summary
-from kprof.analysis.explain import ExplainedFinding
-from kprof.analysis.explain.finding import FindingKind, When
-from kprof.analysis.findings.particulars import particulars_of
+from kprof.analysis.findings import Finding, When
+from kprof.analysis.findings.kinds import named
 from kprof.analysis.findings.places import place_of
 from kprof.report import in_trace
 from kprof.report.page import to_html
@@ -29,7 +28,7 @@ def report_of(name: str) -> reports.Report:
 def test_ranks_that_start_late_in_turn_are_named_with_their_calls() -> None:
     trace = Trace.open(TRACES / "all_reduce-oneshot-2xH200-torch_profiler.kprof")
     first = analysis.find(Summary.of(trace)).findings[0]
-    assert first.sentence.startswith("Rank 1 starts late in 7 of 20 calls, rank 0 in 5: costs ")
+    assert first.sentence.startswith("Rank 1 starts late in 7 of 20 calls, rank 0 in 5; fixing it ")
     assert any("Ranks 0, 1 wait for each other in wait" in detail for detail in first.details)
 
 
@@ -66,17 +65,20 @@ def test_a_limit_in_the_headline_has_a_picture_and_a_place_in_the_trace(
 def test_items_have_the_names_of_their_regions() -> None:
     trace = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof")
     (uneven,) = [
-        f for f in analysis.find(Summary.of(trace)).findings if f.kind.value == "uneven_work"
+        f for f in analysis.find(Summary.of(trace)).findings if f.kind.name == "uneven_work"
     ]
-    assert uneven.cause.region is None
-    assert " as many items for dispatch/send and combine/reduce: costs " in uneven.sentence
+    assert uneven.region is None
+    assert (
+        " as many items in dispatch/send and combine/reduce as others; balancing it "
+        in uneven.sentence
+    )
 
 
 @pytest.mark.parametrize(
     ("slow_blocks", "expected"),
     [
-        ((3,), "4 of 4 slow ones are in block 3 of rank 1"),
-        ((0, 1, 2, 3), "The 16 slow ones are spread over 4 blocks of rank 1"),
+        ((3,), "4 of 4 slow events are in block 3 of rank 1"),
+        ((0, 1, 2, 3), "The 16 slow events are spread over 4 blocks of rank 1"),
     ],
 )
 def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -> None:
@@ -92,16 +94,11 @@ def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -
                     start_ns=10_000 * i,
                     duration_ns=5000 if is_slow else 1000,
                 )
-    cause = ExplainedFinding(
-        kind=FindingKind.SLOW_EVENTS,
-        ranks=(),
-        blocks=(),
-        places=(),
-        links=(),
+    cause = Finding(
+        kind=named("slow_events"),
         region="add",
         calls=(0,),
         when=When.ALWAYS,
-        period=0,
         gain_ns=1000.0,
         interval_ns=(1000.0, 1000.0),
         share=0.1,
@@ -111,7 +108,8 @@ def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -
         alone_ns=1000.0,
     )
     summary = Summary.of(build.trace())
-    assert particulars_of(summary, cause) == (expected,)
+    looked_up = cause.kind.looked_up(summary, cause)
+    assert looked_up.details[-1] == expected
     # The picture has a second block to compare with.
     _, tracks = place_of(summary, cause, (0,))
     assert len(tracks) == 2
@@ -133,7 +131,7 @@ def test_a_finding_about_an_unknown_region_has_a_place() -> None:
             )
             build._rows[-1]["region"] = 77
     (finding,) = analysis.find(Summary.of(build.trace())).findings
-    assert finding.cause.region == "unknown region"
+    assert finding.region == "unknown region"
     assert finding.where_ns == (0, 9000)
     assert finding.tracks[0] == (1, 2)
     assert len(finding.tracks) == 2

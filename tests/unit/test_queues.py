@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from kprof.analysis.findings.sentences import limit_advice, limit_sentence
 
-from kprof.analysis.explain import Limit, LimitKind, explain_trace
-from kprof.analysis.explain.sentences import limit_advice, limit_sentence
+from kprof.analysis.findings import Limit, LimitKind, explain_trace
 from kprof.analysis.roles import role_waits
 from kprof.analysis.summary import Summary
 from kprof.trace import Trace

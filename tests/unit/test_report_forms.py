@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from kprof import report as reports
 from kprof.analysis import all_metrics
-from kprof.analysis.explain import Limit, LimitKind
-from kprof.analysis.findings.model import DesignCost
+from kprof.analysis.findings import Limit, LimitKind
 from kprof.analysis.wording import counted, difference, duration, listed, members, percent
 from kprof.capture.manifest import RegionLosses
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
@@ -415,7 +414,7 @@ def test_gain_is_what_the_headline_says_whether_finding_or_design(uneven: Report
     assert share is not None
     limits = (Limit(LimitKind.LOCK, "lock", 0.0, 0.9), Limit(LimitKind.BARRIER, "all", 0.0, 0.05))
     rest = dataclasses.replace(uneven.found.rest, limits=limits)
-    first = dataclasses.replace(uneven.found, rest=rest, design=DesignCost(limits[0]))
+    first = dataclasses.replace(uneven.found, rest=rest, design=limits[0])
     behind = dataclasses.replace(
         uneven.found, rest=dataclasses.replace(rest, limits=limits[1:]), design=None
     )

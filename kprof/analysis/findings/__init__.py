@@ -1,29 +1,62 @@
-"""Findings: what would make the run shorter, by how much, and what makes that doubtful.
+"""Findings: what would make a run shorter, by how much, and what makes that doubtful.
 
-model     what a finding and a doubt are
-doubts    banners: what the recording cannot say, and which findings that takes out
-counts    findings that rest on numbers of events and on no time
-made_of   what a typical call is made of, and how fast that is
-waits     the waits that remain, under their causes
-places    where the trace shows a finding
-words     sentences
-rest      what no finding explains
-breakdown where the time of all blocks goes
-search    all of that for one summary
+kinds         one file per kind of finding: candidates, facts, sentence, advice, figures, docs
+finding       what a finding is, and what a kind has to say
+thresholds    every threshold, with its evidence
+candidates    what could be as it usually is
+greedy        which candidates pay, one after the other
+described     from a candidate that pays to a finding
+when          in which calls
+explanation   all of that for a trace, or against another recording
+limits        what the design of a kernel costs at most, where nobody is to blame
+measured      what grew since another recording, as tables show it
+doubt         what a doubt is
+doubts        what this recording cannot say
+compared      doubts about what there is to compare with
+sampled_blocks  calls that are too large: some blocks stand for all
+counts        findings that rest on numbers of events
+outliers      when one of several numbers stands out
+places        where the trace shows a finding
+waits         the waits that remain, under their causes
+found         all that can be said about a run
+rest          what no finding explains
+made_of       what a typical call is made of, and how fast that is
+parts         where the time of all blocks goes
+words         words that kinds share
+find          all of that for one summary
 """
 
-from kprof.analysis.findings.model import Caused, Doubt, DoubtKind, Finding, Findings, Rest
+from kprof.analysis.findings.doubt import Doubt, DoubtKind
+from kprof.analysis.findings.explanation import (
+    Explanation,
+    explain_growth,
+    explain_summary,
+    explain_trace,
+)
+from kprof.analysis.findings.find import find
+from kprof.analysis.findings.finding import Caused, Finding, Kind, RestsOn
+from kprof.analysis.findings.found import Findings, Rest
+from kprof.analysis.findings.limits import Limit, LimitKind
 from kprof.analysis.findings.parts import Part, breakdown
-from kprof.analysis.findings.search import find
+from kprof.analysis.findings.when import When
 
 __all__ = [
     "Caused",
     "Doubt",
     "DoubtKind",
+    "Explanation",
     "Finding",
     "Findings",
+    "Kind",
+    "Limit",
+    "LimitKind",
     "Part",
     "Rest",
+    "RestsOn",
+    "When",
     "breakdown",
+    "explain_growth",
+    "explain_summary",
+    "explain_trace",
     "find",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kprof.analysis.explain import FindingKind
-from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.findings.doubt import Doubt, DoubtKind
+from kprof.analysis.findings.finding import RestsOn
 from kprof.analysis.summary import Summary
 
 
@@ -60,6 +60,6 @@ def part_of_launches(summary: Summary) -> Doubt | None:
         DoubtKind.PART_OF_LAUNCHES,
         f"Only part of each launch was {past} ({how}): nothing is known of its other blocks",
         f"{verb} whole launches to see how work spreads over blocks",
-        frozenset({FindingKind.UNEVEN_BLOCKS}),
+        frozenset({RestsOn.ALL_BLOCKS}),
         evidence={"part": how},
     )

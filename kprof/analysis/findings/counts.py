@@ -1,40 +1,106 @@
-"""Findings that rest on numbers of events alone: they hold where times mean nothing."""
+"""Numbers of events: what stands out in them, with no word about time."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Final
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, When
-from kprof.analysis.findings.outliers import MIN_RATIO, counts_that_stand_out, ratios_to_others
+from kprof.analysis.findings.finding import Finding, Kind
+from kprof.analysis.findings.outliers import counts_that_stand_out, ratios_to_others
+from kprof.analysis.findings.thresholds import IS_MORE, MIN_RATIO, MUCH_MORE, NEARLY_ALL_CALLS
+from kprof.analysis.findings.when import When
 from kprof.analysis.summary import WORK, Summary, Table, sql_list
 
 _MOST_NAMED: Final = 4
 _SENDS_FIRST: Final = "array_position(['send', 'compute', 'recv'], category)"
 
 
-def uneven_ranks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[str, object]]]]:
+@dataclass(frozen=True)
+class ItemCounts:
+    """Events of a region over the whole run: of a place, and the median of the others."""
+
+    region: str
+    own: float
+    others: float
+
+
+def item_counts(summary: Summary, finding: Finding, region: str | None) -> ItemCounts | None:
+    """What a finding about items has counted: items at its place, or else those for its ranks.
+
+    None where the numbers do not show it.
+    """
+    if region is None:
+        return None
+    for who in ("rank", "peer"):
+        counts = _counts_by_place(summary, finding, region, who)
+        own, others = counts[counts["is_its"]]["events"], counts[~counts["is_its"]]["events"]
+        if len(own) and len(others) and own.mean() >= IS_MORE * others.median() > 0:
+            return ItemCounts(region, float(own.mean()), float(others.median()))
+    return None
+
+
+def _counts_by_place(summary: Summary, finding: Finding, region: str, who: str) -> Table:
+    """Events by rank (or by the rank that they are for), or by block; is_its for those of a
+    finding."""
+    import pandas as pd
+
+    by_block = bool(finding.blocks)
+    place = f"{who}{', block' if by_block else ''}"
+    table = summary.frame(
+        f"""SELECT {who} AS who, {"block" if by_block else "-1"} AS block,
+            total(events) AS events
+        FROM named_cells WHERE region = ? AND {who} >= 0 GROUP BY {place}""",
+        [region],
+    )
+    is_its = table["who"].isin(finding.ranks) if finding.ranks else table["who"] >= 0
+    if by_block:
+        pairs = list(zip(table["who"].tolist(), table["block"].tolist(), strict=True))
+        if finding.places:
+            is_its = pd.Series([pair in finding.places for pair in pairs], table.index)
+        else:
+            is_its &= table["block"].isin(finding.blocks)
+    return table.assign(is_its=is_its)
+
+
+def regions_with_more(summary: Summary, finding: Finding) -> list[str]:
+    """Regions of useful work that its ranks have more events of; most time first."""
+    if not finding.ranks:
+        return []
+    ranks = sql_list(finding.ranks)
+    table = summary.frame(
+        f"""WITH counts AS (
+                SELECT region, rank, sum(events) AS events, sum(total_ns) AS ns
+                FROM named_cells WHERE {WORK} GROUP BY ALL)
+            SELECT region FROM counts GROUP BY region
+            HAVING avg(events) FILTER (rank IN ({ranks}))
+                > {MUCH_MORE} * avg(events) FILTER (rank NOT IN ({ranks}))
+            ORDER BY sum(ns) DESC, region"""
+    )
+    return [str(name) for name in table["region"].tolist()]
+
+
+def uneven_ranks(summary: Summary, kind: Kind) -> list[Finding]:
     """Ranks with 1.5 times the events of the median of the others in a region of useful work, and
     the counts.
 
     A rank is named once, by the region that comes first: sends, then compute, then receives; there
     by its bytes where all have some.
     """
-    found: dict[int, tuple[ExplainedFinding, list[dict[str, object]]]] = {}
+    found: dict[int, Finding] = {}
     for region, group in _counts(summary).groupby("region", sort=False):
         by_rank = group.set_index("rank")
         standing = counts_that_stand_out(by_rank["events"])
         quantity = "bytes" if (by_rank["bytes"] > 0).all() else "events"
         ratios = ratios_to_others(by_rank[quantity])[standing.index]
-        rows = by_rank.reset_index()[["rank", "events", "bytes"]].to_dict("records")
+        rows = by_rank.reset_index()[["rank", "events", "bytes"]]
         for rank, ratio in zip(ratios.index.tolist(), ratios.tolist(), strict=True):
             if rank not in found and ratio > 1:
-                cause = _uneven(summary, (rank,), (), str(region), ratio)
-                found[rank] = cause, [{str(k): v for k, v in row.items()} for row in rows]
-    ordered = sorted(found.values(), key=lambda finding: -finding[0].factor)
-    return ordered[:_MOST_NAMED]
+                its = Finding(kind, ranks=(rank,), region=str(region), factor=ratio)
+                found[rank] = _of_counts(summary, its, rows)
+    return sorted(found.values(), key=lambda finding: -finding.factor)[:_MOST_NAMED]
 
 
-def uneven_blocks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[str, object]]]]:
+def uneven_blocks(summary: Summary, kind: Kind) -> list[Finding]:
     """The same for the blocks of a run with one rank: those that stand out in one region, and their
     counts, the largest first."""
     ranks = [info.rank for info in summary.trace.ranks if info.is_recorded]
@@ -46,49 +112,50 @@ def uneven_blocks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[st
             continue
         others = float(by_block["events"].drop(blocks).median())
         ratio = float(by_block.loc[blocks, "events"].mean()) / others
-        cause = _uneven(summary, tuple(ranks), tuple(blocks), str(region), ratio)
+        its = Finding(
+            kind,
+            ranks=tuple(ranks),
+            blocks=tuple(blocks),
+            places=tuple((rank, block) for rank in ranks for block in blocks),
+            region=str(region),
+            factor=ratio,
+        )
         rows = group.sort_values("events", ascending=False, kind="stable")[["block", "events"]]
-        found.append((cause, [{str(k): v for k, v in r.items()} for r in rows.to_dict("records")]))
-    return sorted(found, key=lambda finding: -finding[0].factor)[:_MOST_NAMED]
+        found.append(_of_counts(summary, its, rows))
+    return sorted(found, key=lambda finding: -finding.factor)[:_MOST_NAMED]
 
 
-def _calls_with_more(
-    summary: Summary, ranks: tuple[int, ...], blocks: tuple[int, ...], region: str
-) -> tuple[tuple[int, ...], int]:
+def _of_counts(summary: Summary, finding: Finding, rows: Table) -> Finding:
+    """A finding that only counts are known of, with its calls and the counts."""
+    calls, num_calls = _calls_with_more(summary, finding)
+    is_always = len(calls) >= NEARLY_ALL_CALLS * num_calls
+    return replace(
+        finding,
+        calls=calls,
+        costly_calls=calls,
+        when=When.ONCE if num_calls == 1 else When.ALWAYS if is_always else When.SOMETIMES,
+        is_timed=False,
+        evidence=tuple({str(k): v for k, v in row.items()} for row in rows.to_dict("records")),
+    )
+
+
+def _calls_with_more(summary: Summary, finding: Finding) -> tuple[tuple[int, ...], int]:
     """The calls in which places have more events than the median of the others, and how many calls
     there are."""
-    is_its = "block" if blocks else "rank"
+    place, own = ("block", finding.blocks) if finding.blocks else ("rank", finding.ranks)
     table = summary.frame(
         f"""WITH counts AS (
-                SELECT s.ordinal, {is_its} IN ({sql_list(blocks or ranks)}) AS is_its,
-                    {is_its} AS place, sum(c.events) AS events
+                SELECT s.ordinal, {place} IN ({sql_list(own)}) AS is_its,
+                    {place} AS place, sum(c.events) AS events
                 FROM named_cells c JOIN spans_of_launches s USING (rank, launch)
                 WHERE region = ? GROUP BY ALL)
             SELECT ordinal, avg(events) FILTER (is_its) AS own,
                 coalesce(median(events) FILTER (NOT is_its), 0) AS others
             FROM counts GROUP BY ordinal ORDER BY ordinal""",
-        [region],
+        [finding.region],
     )
     more = table[table["own"] >= MIN_RATIO * table["others"]]
     return tuple(int(ordinal) for ordinal in more["ordinal"].tolist()), len(table)
-
-
-def _uneven(
-    summary: Summary, ranks: tuple[int, ...], blocks: tuple[int, ...], region: str, ratio: float
-) -> ExplainedFinding:
-    calls, num_calls = _calls_with_more(summary, ranks, blocks, region)
-    is_always = len(calls) >= 0.9 * num_calls
-    return ExplainedFinding(
-        kind=FindingKind.UNEVEN_WORK,
-        ranks=ranks,
-        blocks=blocks,
-        places=tuple((rank, block) for rank in ranks for block in blocks),
-        region=region,
-        calls=calls,
-        when=When.ONCE if num_calls == 1 else When.ALWAYS if is_always else When.SOMETIMES,
-        factor=ratio,
-        costly_calls=calls,
-    )
 
 
 def _counts_of_blocks(summary: Summary) -> Table:

@@ -11,9 +11,10 @@ from typing import Final
 
 from msgspec import structs
 
-from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings.compared import nothing_to_compare, one_call, part_of_launches
-from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.findings.doubt import Doubt, DoubtKind
+from kprof.analysis.findings.finding import RestsOn
+from kprof.analysis.findings.thresholds import BEYOND_USE, HARMLESS_LOSS
 from kprof.analysis.flow_sums import calls_paired
 from kprof.analysis.summary import WAIT, Summary
 from kprof.analysis.waiting import late_sender, unmatched_flows
@@ -21,16 +22,10 @@ from kprof.analysis.wording import counted, duration, listed, members, percent
 from kprof.capture.manifest import RankInfo
 from kprof.regions import Category
 
-_ALL: Final = frozenset(FindingKind)
 _WAITING: Final = frozenset({Category.WAIT, Category.SYNC})
-_BY_COUNT: Final = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
-_BETWEEN_RANKS: Final = frozenset({FindingKind.LATE_START, FindingKind.SLOW_TRANSFER})
-# A rank that lost this share of its events looks idle where it was busy.
-_BEYOND_USE: Final = 0.2
+_COMMON_CLOCK: Final = frozenset({RestsOn.COMMON_CLOCK})
 # So many losses are in a doubt's sentence.
 _MAX_QUOTED: Final = 3
-# Below this share of all events counts are still right.
-_HARMLESS: Final = 0.01
 
 
 def doubts_of(summary: Summary) -> list[Doubt]:
@@ -76,16 +71,18 @@ def _lost_events(summary: Summary) -> Doubt | None:
     )
     needed = summary.trace.manifest.needed_arena_size
     size = f"--arena-size {needed}" if needed else "a larger --arena-size"
-    taken = _ALL if worst >= _BEYOND_USE else frozenset()
-    if share >= _HARMLESS and not taken:
-        taken = _BY_COUNT | {FindingKind.IDLE_GAP}
+    undermined = frozenset[RestsOn]()
+    if worst >= BEYOND_USE:
+        undermined = frozenset(RestsOn)
+    elif share >= HARMLESS_LOSS:
+        undermined = frozenset({RestsOn.ALL_EVENTS})
     return Doubt(
         DoubtKind.LOST_EVENTS,
         f"{members('Rank', lost)} lost {counted(sum(lost.values()), 'event', 'events')}, "
         f"{percent(share)} of all: counts and sums are too small",
         f"record again with {size}, or with fewer regions",
-        taken,
-        is_grave=bool(taken),
+        undermined,
+        is_grave=bool(undermined),
         ranks=tuple(lost),
         evidence={"dropped": lost, "share": share, "needed_arena_size": needed},
     )
@@ -171,7 +168,7 @@ def _unaligned(summary: Summary) -> Doubt | None:
         DoubtKind.UNALIGNED_CLOCKS,
         f"The ranks are not on one clock ({reason}): each is judged by itself",
         "record with clock calibration to see what one rank costs the others",
-        _BETWEEN_RANKS,
+        _COMMON_CLOCK,
         is_grave=True,
     )
 
@@ -183,8 +180,8 @@ def _weak_clocks(summary: Summary) -> Doubt | None:
         return None
     return Doubt(
         DoubtKind.WEAK_CLOCKS,
-        "; ".join(note.partition("; ")[0] for note in notes),
-        notes[0].partition("; ")[2] or "calibrate before and after the launches",
+        ". ".join(notes),
+        "align the clocks before and after all launches",
         evidence={"notes": list(notes)},
     )
 
@@ -204,7 +201,7 @@ def _causality(summary: Summary) -> Doubt | None:
         f"{beyond:,} of them by more than the clock error of "
         f"{duration(float(bad['bound_ns'].max()))}",
         "calibrate closer to the run; if it stays, check that no slot is used twice in one launch",
-        _BETWEEN_RANKS if beyond else frozenset(),
+        _COMMON_CLOCK if beyond else frozenset(),
         is_grave=bool(beyond),
         ranks=tuple(sorted({*bad["src"].astype(int), *bad["dst"].astype(int)})),
         evidence={"violations": count, "violations_beyond_bound": beyond},
@@ -231,7 +228,7 @@ def _scheduled(fact: str, remedy: str, ranks: Sequence[RankInfo], cores: int) ->
         DoubtKind.SHARED_CORES,
         f"{fact}: times here are the scheduler's, counts are the kernel's",
         f"{remedy} for times that mean something",
-        _ALL - _BY_COUNT,
+        frozenset({RestsOn.TIMES}),
         is_grave=True,
         ranks=tuple(info.rank for info in ranks),
         evidence={"ranks": len(ranks), "cores": cores},
@@ -263,7 +260,7 @@ def _guessed(summary: Summary) -> Doubt | None:
         DoubtKind.GUESSED_METADATA,
         f"Guessed at import: {'; '.join(guesses)}",
         "import again with a regions file (--regions) that says what the names are",
-        frozenset({FindingKind.UNEVEN_BLOCKS}),
+        frozenset({RestsOn.ALL_BLOCKS}),
         evidence={"guesses": list(guesses)},
     )
 
@@ -313,7 +310,7 @@ def _no_waits(summary: Summary) -> Doubt | None:
                 "where a block waits, it looks idle",
                 "expected of a kernel that never waits; else record its waits, too, to see who "
                 "waited and for whom",
-                frozenset({FindingKind.IDLE_GAP}),
+                frozenset({RestsOn.WAITS}),
             )
         return Doubt(
             DoubtKind.NO_WAITS,
@@ -325,7 +322,7 @@ def _no_waits(summary: Summary) -> Doubt | None:
             DoubtKind.NO_FLOWS,
             "No FLOW joins sends with waits: what one rank costs the others is not known",
             "declare FLOW(send, wait) in the regions file; both need peer and slot",
-            _BETWEEN_RANKS,
+            _COMMON_CLOCK,
         )
     return None
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from kprof.analysis.findings.thresholds import MIN_RATIO, MIN_SIGMAS
 from kprof.analysis.summary import Column
 
 if TYPE_CHECKING:
     import numpy as np
-
-# A thing stands out when it has 1.5 times the median of the others, and for counts when chance
-# would give that to fewer than one in 30 000: 4 standard deviations of a Poisson count. Random
-# routing alone must not make a finding.
-MIN_RATIO: Final = 1.5
-MIN_SIGMAS: Final = 4.0
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:

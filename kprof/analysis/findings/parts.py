@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kprof.analysis.durations import block_time_ns
-from kprof.analysis.findings.model import Finding
+from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.waits import is_for, waited_once
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
@@ -70,7 +70,7 @@ def _waits(summary: Summary, found: Sequence[Finding], wait_ns: float) -> list[P
     ]
     late = late_sender(summary).rename(columns={"src": "peer", "dst": "rank"})
     for finding in found:
-        late = late[~is_for(late, finding.cause)]
+        late = late[~is_for(late, finding)]
     once = waited_once(summary)
     others = [
         Part("wait", "waiting for late senders", once * float(late["late_sender_ns"].sum())),

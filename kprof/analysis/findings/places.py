@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, Limit, LimitKind
-from kprof.analysis.findings.model import LAUNCHES
-from kprof.analysis.skew import launch_starts
+from kprof.analysis.findings.finding import Finding
+from kprof.analysis.findings.limits import Limit, LimitKind
 from kprof.analysis.summary import WAIT, Summary, sql_list
+
+# In place of a block: the line of the rank's kernel launches.
+LAUNCHES: Final = -1
 
 Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
 
@@ -30,19 +33,39 @@ class _Rows:
     idle_in: str = ""
 
 
-def place_of(summary: Summary, cause: ExplainedFinding, ordinals: Sequence[int]) -> Where:
+def place_of(summary: Summary, finding: Finding, ordinals: Sequence[int]) -> Where:
     """The stretch of time and the tracks that show a finding.
 
     `ordinals` are the calls of its gains, in order.
     """
-    ordinal = _costliest(cause, ordinals)
-    if cause.kind is FindingKind.LATE_START:
-        return _late_start(summary, cause, ordinal)
-    for rows in _candidates(summary, cause):
+    return finding.kind.shown_at(summary, finding, _costliest(finding, ordinals))
+
+
+def worst_beside_usual(summary: Summary, finding: Finding, ordinal: int) -> Where:
+    """A call's block with the most of it, and one with the median of the others."""
+    return _first_that_shows(summary, _candidates(summary, finding), ordinal)
+
+
+def worst_beside_idle(summary: Summary, finding: Finding, ordinal: int) -> Where:
+    """A call's block with the most of it, and one that has nothing of it."""
+    region = _region_is(summary, finding.region)
+    ranks = _ranks_are(finding)
+    launches = f"SELECT rank, launch FROM cells c WHERE {region} AND {ranks}"
+    beside = f"(c.rank, c.launch) IN ({launches})"
+    rows = _Rows(f"{region} AND {ranks}", beside, idle_in=launches)
+    return _first_that_shows(summary, [rows], ordinal)
+
+
+def _first_that_shows(summary: Summary, candidates: Sequence[_Rows], ordinal: int) -> Where:
+    for rows in candidates:
         window = _window(summary, f"{rows.about} AND s.ordinal = {ordinal}")
         if window is not None:
             return window, _tracks(summary, rows, ordinal)
     return None, ()
+
+
+def _ranks_are(finding: Finding) -> str:
+    return f"c.rank IN ({sql_list(finding.ranks)})" if finding.ranks else "true"
 
 
 def place_of_design(summary: Summary, limit: Limit, ordinals: Sequence[int]) -> Where:
@@ -66,43 +89,26 @@ def place_of_design(summary: Summary, limit: Limit, ordinals: Sequence[int]) -> 
     return _window(summary, f"{rows.about} AND s.ordinal = {ordinal}"), tracks
 
 
-def _costliest(cause: ExplainedFinding, ordinals: Sequence[int]) -> int:
+def _costliest(finding: Finding, ordinals: Sequence[int]) -> int:
     """The call that gains most; where no gain is known, the first one."""
-    if not cause.gains_ns:
+    if not finding.gains_ns:
         return ordinals[0] if ordinals else 0
-    gains = dict(zip(ordinals, cause.gains_ns, strict=True))
+    gains = dict(zip(ordinals, finding.gains_ns, strict=True))
     return max(ordinals, key=lambda ordinal: gains[ordinal])
 
 
-def _late_start(summary: Summary, cause: ExplainedFinding, ordinal: int) -> Where:
-    """From the first rank's start to that of the rank that is last; their launches."""
-    starts = launch_starts(summary)
-    of_call = starts[starts["ordinal"] == ordinal].groupby("rank")["first_ns"].min()
-    first_ns = {int(rank): int(first) for rank, first in zip(of_call.index, of_call, strict=True)}
-    late = [rank for rank in first_ns if rank in cause.ranks] or list(first_ns)
-    if not late:
-        return None, ()
-    last, first = max(late, key=first_ns.__getitem__), min(first_ns, key=first_ns.__getitem__)
-    window = first_ns[first], max(first_ns[last], first_ns[first] + 1)
-    return window, tuple((rank, LAUNCHES) for rank in dict.fromkeys((last, first)))
-
-
-def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
+def _candidates(summary: Summary, finding: Finding) -> list[_Rows]:
     """From the most telling rows to the least; the first that the trace has is taken."""
-    region = _region_is(summary, cause.region)
-    if cause.links:
-        held_up = f"({' OR '.join(_is_on(*link) for link in cause.links)}) AND {WAIT}"
+    region = _region_is(summary, finding.region)
+    if finding.links:
+        held_up = f"({' OR '.join(_is_on(*link) for link in finding.links)}) AND {WAIT}"
         return [_Rows(held_up, f"{WAIT} AND NOT ({held_up})")]
-    ranks = f"c.rank IN ({sql_list(cause.ranks)})" if cause.ranks else "true"
-    blocks = f"block IN ({sql_list(cause.blocks)})" if cause.blocks else "true"
-    if cause.places:
-        pairs = ", ".join(f"({rank}, {block})" for rank, block in cause.places)
+    ranks = _ranks_are(finding)
+    blocks = f"block IN ({sql_list(finding.blocks)})" if finding.blocks else "true"
+    if finding.places:
+        pairs = ", ".join(f"({rank}, {block})" for rank, block in finding.places)
         blocks = f"(c.rank, block) IN ({pairs})"
-    if cause.kind is FindingKind.UNEVEN_BLOCKS:
-        launches = f"SELECT rank, launch FROM cells c WHERE {region} AND {ranks}"
-        beside = f"(c.rank, c.launch) IN ({launches})"
-        return [_Rows(f"{region} AND {ranks}", beside, idle_in=launches)]
-    about = [f"{ranks} AND {blocks}", ranks] if cause.ranks or cause.blocks else []
+    about = [f"{ranks} AND {blocks}", ranks] if finding.ranks or finding.blocks else []
     return [
         *(_Rows(f"{region} AND {rows}", f"{region} AND NOT ({rows})") for rows in about),
         _Rows(region, region),

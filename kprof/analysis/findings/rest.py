@@ -6,28 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from kprof.analysis.explain import ExplainedFinding, TraceExplanation
-from kprof.analysis.explain.engine import LEAST_GAIN
+from kprof.analysis.findings.explanation import Explanation
+from kprof.analysis.findings.finding import Finding
+from kprof.analysis.findings.found import Rest, limit_in_front
 from kprof.analysis.findings.made_of import ingredients
-from kprof.analysis.findings.model import Rest, limit_in_front
-from kprof.analysis.findings.numbers import with_counted_factor
-from kprof.analysis.findings.particulars import precise
+from kprof.analysis.findings.thresholds import IS_LITTLE, LEAST_GAIN, LEAST_PART
 from kprof.analysis.replay.critical_path import critical_regions
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
 from kprof.errors import SelectionError
 
-_IS_LITTLE: Final = 0.05
 _MOST_NAMED: Final = 3
-_LEAST_NAMED: Final = 0.1
 
 
-def rest_of(
-    summary: Summary, explanation: TraceExplanation, causes: Sequence[ExplainedFinding]
-) -> Rest:
+def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Finding]) -> Rest:
     """How much the findings explain together, and what is left; needs the ranks on one clock."""
-    explained = min(1.0, sum(cause.share for cause in causes))
+    explained = min(1.0, sum(finding.share for finding in findings))
     table = steady_efficiency(summary)
     useful = float(table["parallel_efficiency"].iloc[0]) if len(table) else 1.0
     unexplained = max(0.0, 1.0 - explained - useful)
@@ -35,43 +30,43 @@ def rest_of(
     parts = ingredients(summary, made_of)
     below = _below(summary, explanation)
     rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts, below)
-    is_design = limit_in_front(rest, causes) is not None
-    if causes:
+    is_design = limit_in_front(rest, findings) is not None
+    if findings:
         text = _after_findings(rest, explanation.total_ns)
     elif rest.is_busy and not below:
-        work = "the blocks in use work" if is_design else "blocks do useful work"
+        work = "the blocks in use do" if is_design else "blocks do"
         else_ = " else" if is_design else ""
-        text = f"Nothing{else_} stands out: {work} {percent(useful)} of the time"
+        text = f"Nothing{else_} stands out: {work} useful work {percent(useful)} of the time"
     else:
-        beside = " beside that" if is_design else ""
-        least = percent(explanation.least_share)
-        text = f"No single rank, block, link or call costs {least}{beside}{_path(made_of)}"
+        what = "Nothing else" if is_design else "No single rank, block, link or call"
+        text = f"{what} costs {percent(explanation.least_share)} or more{_path(made_of)}"
     return replace(rest, sentence=text)
 
 
-def _below(summary: Summary, explanation: TraceExplanation) -> str:
+def _below(summary: Summary, explanation: Explanation) -> str:
     """What a reader of the counts would ask about, and why it is no finding."""
     if explanation.below is None:
         return ""
-    below = with_counted_factor(summary, explanation.below)
-    said = precise(summary, below, len(explanation.ordinals))
-    return f"{said}, less than the {percent(LEAST_GAIN)} that make a finding"
+    below = explanation.below.kind.looked_up(summary, explanation.below)
+    return f"{below.sentence}, less than the {percent(LEAST_GAIN)} of a finding"
 
 
 def _after_findings(rest: Rest, total_ns: float) -> str:
     unexplained = rest.unexplained or 0.0
-    together = f"Together the findings explain {percent(rest.explained)} of {duration(total_ns)}"
-    if unexplained < _IS_LITTLE:
-        return f"{together}, and little else is lost"
+    together = (
+        f"Together, the findings would save {percent(rest.explained)} of {duration(total_ns)}"
+    )
+    if unexplained < IS_LITTLE:
+        return f"{together}; little else is lost"
     work = f"Blocks do useful work {percent(rest.useful or 0.0)} of the time"
-    left = f"{percent(unexplained)} stays unexplained"
-    return f"{together}. {work}, and {left}{_path(rest.made_of)}"
+    left = f"{percent(unexplained)} remains unexplained"
+    return f"{together}. {work}; {left}{_path(rest.made_of)}"
 
 
 def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
     """The largest parts of the critical path, or nothing where no part is large."""
     named = [
-        f"{percent(share)} {what}" for what, share in made_of[:_MOST_NAMED] if share >= _LEAST_NAMED
+        f"{percent(share)} {what}" for what, share in made_of[:_MOST_NAMED] if share >= LEAST_PART
     ]
     return f"A typical call is {listed(named)}" if named else ""
 

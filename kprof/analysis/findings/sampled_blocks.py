@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from kprof.analysis.explain import FindingKind
-from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.findings.doubt import Doubt, DoubtKind
+from kprof.analysis.findings.finding import RestsOn
+from kprof.analysis.findings.thresholds import LEAST_BLOCKS, TO_SPARE
 from kprof.analysis.replay import load
 from kprof.analysis.summary import Summary
 from kprof.analysis.wording import counted
-
-# Blocks have different numbers of events.
-_TO_SPARE: Final = 0.8
-_LEAST_BLOCKS: Final = 2
 
 
 def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
@@ -29,9 +24,9 @@ def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
         """SELECT block, sum(events) / (SELECT count(DISTINCT ordinal) FROM spans_of_launches)
             AS events FROM tracks GROUP BY block ORDER BY block"""
     )
-    share = _TO_SPARE * load.MAX_SPANS_OF_CALL / max(1.0, float(table["events"].sum()))
+    share = TO_SPARE * load.MAX_SPANS_OF_CALL / max(1.0, float(table["events"].sum()))
     wanted = int(share * len(table))
-    if not _LEAST_BLOCKS <= wanted < len(table):
+    if not LEAST_BLOCKS <= wanted < len(table):
         return None
     rows = np.linspace(0, len(table) - 1, wanted).round().astype(int)
     blocks = [int(block) for block in table["block"].iloc[np.unique(rows)].tolist()]
@@ -40,7 +35,7 @@ def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
         f"A call has more events than are replayed: {counted(len(blocks), 'block', 'blocks')} of "
         f"{len(table):,} stand for all, and waits for others stay as long as they were",
         "select ranks that exchange data, or blocks (--ranks, --blocks), to look at others",
-        frozenset({FindingKind.UNEVEN_BLOCKS}),
+        frozenset({RestsOn.ALL_BLOCKS}),
         is_grave=True,
         evidence={"blocks": blocks, "of_blocks": len(table)},
     )

@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kprof.analysis.durations import block_time_ns
-from kprof.analysis.explain import ExplainedFinding
-from kprof.analysis.findings.model import Caused
+from kprof.analysis.findings.finding import Caused, Finding
+from kprof.analysis.findings.thresholds import LEAST_WAIT_SHARE
 from kprof.analysis.memo import memo
 from kprof.analysis.summary import WAIT, Column, Summary, Table
 from kprof.analysis.waiting import blame
 
-# Less of the blocks' time is not worth a line.
-_LEAST_SHARE = 0.005
 
-
-def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple[Caused, ...]]:
+def waits_of(summary: Summary, findings: Sequence[Finding]) -> list[tuple[Caused, ...]]:
     """By finding: waits of other ranks for the ranks that it names, by region.
 
-    Each wait under its first cause. Shares are of the blocks' time (`block_time_ns`), in which a
+    Each wait under its first finding. Shares are of the blocks' time (`block_time_ns`), in which a
     wait within a wait counts once.
     """
     left = blame(summary)
     left = left[left["rank"] != left["peer"]]
     total = max(1, block_time_ns(summary)) / waited_once(summary)
     found: list[tuple[Caused, ...]] = []
-    for cause in causes:
-        is_its = is_for(left, cause)
+    for finding in findings:
+        is_its = is_for(left, finding)
         found.append(_by_region(left[is_its], total))
         left = left[~is_its]
     return found
@@ -43,10 +40,10 @@ def waited_once(summary: Summary) -> float:
     return min(1.0, once / listed) if once and listed else 1.0
 
 
-def is_for(waits: Table, cause: ExplainedFinding) -> Column:
+def is_for(waits: Table, finding: Finding) -> Column:
     """Which rows, waits of `rank` for `peer`, are waits for what a finding names."""
-    is_its = waits["peer"].isin(cause.ranks)
-    for source, destination in cause.links:
+    is_its = waits["peer"].isin(finding.ranks)
+    for source, destination in finding.links:
         is_from = waits["peer"] == source if source >= 0 else waits["peer"] >= 0
         is_its |= is_from & (waits["rank"] == destination) if destination >= 0 else is_from
     return is_its
@@ -58,5 +55,5 @@ def _by_region(waits: Table, total_ns: float) -> tuple[Caused, ...]:
         wait_ns = int(rows["wait_ns"].sum())
         ranks, peers = (tuple(sorted(set(rows[name].tolist()))) for name in ("rank", "peer"))
         found.append(Caused(str(region), ranks, peers, wait_ns, wait_ns / total_ns))
-    kept = [wait for wait in found if wait.share >= _LEAST_SHARE]
+    kept = [wait for wait in found if wait.share >= LEAST_WAIT_SHARE]
     return tuple(sorted(kept, key=lambda wait: -wait.wait_ns))

@@ -1,54 +1,128 @@
-"""Findings in words: a sentence of at most 25 words with one number that matters, then details."""
+"""The words that kinds of findings share: places, calls, savings, numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.explain import ExplainedFinding, When
-from kprof.analysis.explain.sentences import advice as advice_for
-from kprof.analysis.explain.sentences import place, sentence
-from kprof.analysis.findings.model import Caused
-from kprof.analysis.summary import Summary
-from kprof.analysis.wording import counted, duration, members, percent, ratio
+from kprof.analysis.findings.when import When
+from kprof.analysis.wording import duration, members, percent, ratio
 
-__all__ = ["advice", "count_details", "count_sentence", "details", "key", "sentence"]
+if TYPE_CHECKING:
+    from kprof.analysis.findings.finding import Finding
+    from kprof.analysis.findings.measured import Measured
 
+MOST_WORDS: Final = 25
+_MOST_NAMED: Final = 4
 _MOST_CALLS: Final = 8
-_MOST_RANKS: Final = 8
 
 
-def advice(summary: Summary, cause: ExplainedFinding) -> str:
-    """What to do about it, on the devices that the run was on."""
-    return advice_for(cause, frozenset(info.target for info in summary.trace.ranks))
+def place(finding: Finding) -> str:
+    """Block 3 of rank 2; Ranks 4-7; from rank 1 to rank 2."""
+    if finding.links:
+        return _links(finding.links)
+    if len(finding.places) > 1 and len(finding.ranks) > 1 and len(finding.blocks) > 1:
+        return f"{len(finding.places)} blocks of {members('rank', finding.ranks, _MOST_NAMED)}"
+    ranks = members("rank", finding.ranks, _MOST_NAMED) if finding.ranks else "all ranks"
+    text = (
+        f"{members('block', finding.blocks, _MOST_NAMED)} of {ranks}" if finding.blocks else ranks
+    )
+    return text[0].upper() + text[1:]
 
 
-def key(cause: ExplainedFinding) -> str:
-    """A finding's place for its id: rank-3, blocks-3-7, link-1-2, or else its region."""
-    if cause.links:
-        ends = ["all" if end < 0 else str(end) for link in cause.links[:2] for end in link]
+def lowered(text: str) -> str:
+    """A text as it stands within a sentence."""
+    return text[0].lower() + text[1:]
+
+
+def is_singular(finding: Finding) -> bool:
+    """Whether its place takes a verb in the singular."""
+    is_single = len(finding.ranks) <= 1 and len(finding.blocks) <= 1
+    return is_single and bool(finding.ranks or finding.blocks)
+
+
+def slower(finding: Finding, than: str, *, is_one: bool | None = None) -> str:
+    """runs expert 4.8x slower than the rest; without a region: is 4.8x slower than the rest"""
+    is_one = is_singular(finding) if is_one is None else is_one
+    verb = "runs" if is_one else "run"
+    does = f"{verb} {finding.region}" if finding.region else "is" if is_one else "are"
+    return f"{does} {ratio(finding.factor)} slower {than}"
+
+
+def _links(links: tuple[tuple[int, int], ...]) -> str:
+    """From rank 1 to ranks 2, 3; of links without a common end only the number."""
+    sources, destinations = (tuple(sorted({link[i] for link in links} - {-1})) for i in (0, 1))
+    if len(sources) > 1 and len(destinations) > 1:
+        return f"on {len(links)} links"
+    parts = [f"from {members('rank', sources, _MOST_NAMED)}"] if sources else []
+    parts += [f"to {members('rank', destinations, _MOST_NAMED)}"] if destinations else []
+    return " ".join(parts)
+
+
+def when(finding: Finding) -> str:
+    """In which calls it is, to follow what is wrong; empty for all of them."""
+    num_calls = len(finding.gains_ns)
+    if finding.when is When.GROWING:
+        return ", more with every call"
+    if finding.when is When.PERIODIC:
+        return f" in every {_ordinal(finding.period)} call"
+    if len(finding.calls) == num_calls or finding.when in (When.ONCE, When.ALWAYS):
+        return ""
+    if len(finding.calls) == 1:
+        return f" in 1 of {num_calls} calls (call {finding.calls[0]})"
+    return f" in {len(finding.calls)} of {num_calls} calls"
+
+
+def of_calls(finding: Finding) -> str:
+    """every call; 5 of 12 calls"""
+    num_calls = len(finding.gains_ns)
+    is_every = len(finding.calls) == num_calls
+    return "every call" if is_every else f"{len(finding.calls)} of {num_calls} calls"
+
+
+def saving(finding: Finding) -> str:
+    """up to 12 %, all in call 3"""
+    share, calls = f"up to {percent(finding.share)}", finding.costly_calls
+    if len(calls) >= 0.9 * len(finding.calls) or finding.when in (When.GROWING, When.MOVING):
+        return share
+    return f"{share}, all in " + (f"call {calls[0]}" if len(calls) == 1 else f"{len(calls)} calls")
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
+
+
+def key(finding: Finding) -> str:
+    """A finding's place for its id: rank-3, block-3-7, link-1-2, or else its region."""
+    if finding.links:
+        ends = ["all" if end < 0 else str(end) for link in finding.links[:2] for end in link]
         return f"link-{'-'.join(ends)}"
     parts = [
         f"{name}-{'-'.join(map(str, numbers[:4]))}"
-        for name, numbers in (("rank", cause.ranks), ("block", cause.blocks))
+        for name, numbers in (("rank", finding.ranks), ("block", finding.blocks))
         if numbers
     ]
-    return "/".join(parts) or cause.region or "all"
+    return "/".join(parts) or finding.region or "all"
 
 
-def details(
-    cause: ExplainedFinding, waits: Sequence[Caused], total: str, rate: str = ""
-) -> tuple[str, ...]:
+def details(finding: Finding) -> tuple[str, ...]:
     """The gain with its interval, in which calls, how fast, and the waits that it causes."""
-    low, high = cause.interval_ns
+    lines = []
+    if finding.is_hidden:
+        alone = duration(max(0.0, finding.alone_ns))
+        lines.append(f"Fix the findings above first: alone, this one saves only {alone}")
+    total = duration(finding.total_ns)
+    if finding.warm_up:
+        total += f", without the warm-up in {members('call', finding.warm_up)}"
+    low, high = finding.interval_ns
     between = f" (90 % interval {duration(low)} to {duration(high)})" if high > low else ""
-    lines = [f"Gain {duration(cause.gain_ns)} of {total}{between}"]
-    calls = cause.costly_calls
-    if 0 < len(calls) < len(cause.gains_ns) and len(calls) <= _MOST_CALLS:
+    lines.append(f"Saves {duration(finding.gain_ns)} of {total}{between}")
+    calls = finding.costly_calls
+    if 0 < len(calls) < len(finding.gains_ns) and len(calls) <= _MOST_CALLS:
         lines.append(f"In {members('call', calls)}")
-    if rate:
-        lines.append(f"{cause.region} {rate}")
-    for wait in waits[:2]:
+    if rate := rate_words(*finding.rate):
+        lines.append(f"{finding.region} {rate}")
+    for wait in finding.waits[:2]:
         whom = "each other" if wait.ranks == wait.peers else members("rank", wait.peers, 4)
         lines.append(
             f"{members('Rank', wait.ranks, 4)} {'waits' if len(wait.ranks) == 1 else 'wait'} for "
@@ -57,22 +131,42 @@ def details(
     return tuple(lines)
 
 
-def count_sentence(cause: ExplainedFinding) -> str:
-    """What counts alone say, with no word about time."""
-    when = f", in {len(cause.calls)} calls" if cause.when is When.SOMETIMES else ""
-    has = "has" if len(cause.blocks or cause.ranks) == 1 else "have"
-    return (
-        f"{place(cause)} {has} {ratio(cause.factor)} as much to do as the others in {cause.region}"
-        f"{when}"
-    )
+def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:
+    """moves 176 GB/s per rank, 41 % of the speed of a copy; empty where nobody knows."""
+    if gb_s is None:
+        return ""
+    beside = f", {percent(of_ceiling)} of the speed of a copy" if of_ceiling is not None else ""
+    return f"moves {gb_s:.3g} GB/s per rank{beside}"
 
 
-def count_details(cause: ExplainedFinding, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The counts themselves."""
-    kind = "rank" if rows and "rank" in rows[0] else "block"
-    # Where all have bytes, the ratio is of these.
-    what = "bytes" if all(row.get("bytes") for row in rows) else "events"
-    shown = [f"{kind} {row[kind]}: {row[what]:,}" for row in rows[:_MOST_RANKS]]
-    left = len(rows) - len(shown)
-    more = f" and {counted(left, f'more {kind}', f'more {kind}s')}" if left else ""
-    return (f"{what.title()} in {cause.region}: {', '.join(shown)}{more}",)
+def growth(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+    """expert of rank 3 takes 2.0x as long per block as before"""
+    if finding.links:
+        transfers = f"Transfers {place(finding)}".rstrip()
+        take, than = ("took", "before") if is_gone else ("take", "as before")
+        return f"{transfers} {take} {ratio(finding.factor)} as long {than}"
+    as_long = _as_long(finding, measured, is_gone)
+    if finding.region:
+        takes = "took" if is_gone else "takes"
+        return f"{finding.region} of {_where_it_grew(finding)} {takes} {as_long}"
+    takes = "took" if is_gone else "takes" if is_singular(finding) else "take"
+    if not finding.ranks and not finding.blocks:
+        # A factor would be that of some regions, which the sentence does not name.
+        return f"{place(finding)} {takes} longer {'before' if is_gone else 'than before'}"
+    return f"{place(finding)} {takes} {as_long}"
+
+
+def _as_long(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+    times = ratio(measured.factor if measured else finding.factor)
+    per = " per block" if measured and not finding.blocks else ""
+    text = f"{times} as long{per} {'before' if is_gone else 'as before'}"
+    if measured and measured.work:
+        return f"{text}, with {ratio(measured.work[0])} the {measured.work[1]}"
+    has_waits = measured or finding.when is When.MOVING
+    return text if has_waits else f"{text}, waits excluded"
+
+
+def _where_it_grew(finding: Finding) -> str:
+    if finding.when is When.MOVING:
+        return "one block, a different one each time,"
+    return lowered(place(finding))

@@ -1,9 +1,10 @@
-"""Changes of a design rather than of one place: transfers that take no time, and waits in the order
-in which their data arrives."""
+"""Changes of a design rather than of one place: transfers that take no time, waits in the order in
+which their data arrives, launches that do not wait for each other, full waves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,3 +60,61 @@ def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
             # A barrier between waits keeps them in their order.
             if len(run) > 1 and not (graph.barrier[run] >= 0).any():
                 yield run
+
+
+def without_launch_order(graph: Graph) -> Graph | None:
+    """Every track follows that of its block and warp in the launch before, where there is one."""
+    spans = graph.spans
+    first = np.flatnonzero((spans.previous < 0) & (graph.before < 0))
+    last = np.flatnonzero(np.r_[spans.track[1:] != spans.track[:-1], True]) if len(spans) else first
+    ends = {
+        (int(spans.launch[i]), int(spans.block[i]), int(spans.warp[i])): i for i in last.tolist()
+    }
+    before, gap = graph.before.copy(), graph.gap_ns.copy()
+    for i in first.tolist():
+        launch = int(spans.launch[i])
+        key = (int(graph.launch_before[launch]), int(spans.block[i]), int(spans.warp[i]))
+        if key in ends:
+            before[i] = ends[key]
+            gap[i] += graph.launch_gap_ns[launch]
+    if (before == graph.before).all():
+        return None
+    return replace(graph, before=before, gap_ns=gap)
+
+
+def waves_dealt_out(graph: Graph) -> Edit | None:
+    """What a place has to do beyond the mean of its launch's places taken off.
+
+    None where all blocks found room.
+    """
+    spans = graph.spans
+    place = _places(graph)
+    if place is None:
+        return None
+    works = ~graph.is_wait
+    busy = np.where(works, graph.own_ns, 0.0) + np.where(spans.previous >= 0, graph.gap_ns, 0.0)
+    of_place = np.bincount(place, weights=busy)
+    launch = np.zeros(len(of_place), dtype=np.int64)
+    launch[place] = spans.launch
+    is_used = np.bincount(place) > 0
+    sums = np.bincount(launch[is_used], weights=of_place[is_used])
+    mean = sums / np.maximum(1, np.bincount(launch[is_used]))
+    share = np.maximum(0.0, 1 - mean[launch] / np.maximum(of_place, 1e-9))[place]
+    at = np.flatnonzero(share > 0)
+    own = np.where(works, graph.own_ns, 0.0)[at] * share[at]
+    gap = np.maximum(0.0, graph.gap_ns[at]) * share[at]
+    return Edit(own=Change(at, own), gap=Change(at, gap))
+
+
+def _places(graph: Graph) -> Ints | None:
+    """The number of the first track of the chain that a span's track is in."""
+    spans = graph.spans
+    follows = np.flatnonzero((spans.previous < 0) & (graph.before >= 0))
+    if len(follows) == 0:
+        return None
+    chain = np.arange(int(spans.track.max()) + 1)
+    chain[spans.track[follows]] = spans.track[graph.before[follows]]
+    while (chain[chain] != chain).any():
+        chain = chain[chain]
+    places: Ints = chain[spans.track]
+    return places

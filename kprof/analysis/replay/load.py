@@ -15,7 +15,7 @@ from kprof.analysis.memo import memo
 from kprof.analysis.replay.graph import Graph, build_graph
 from kprof.analysis.replay.spans import load_spans
 from kprof.analysis.summary import Summary, sql_list
-from kprof.errors import SelectionError
+from kprof.errors import CallTooLargeError, SelectionError
 from kprof.trace import Trace
 
 ACROSS_RANKS: Final = "what depends on what across ranks"
@@ -82,9 +82,10 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     warm_up = warm_up_of(launches_of_calls(summary), lengths, is_selection=is_selection)
     spans_per_call = _spans_per_call(summary, len(ordinals))
     if spans_per_call > MAX_SPANS_OF_CALL:
-        raise SelectionError(
+        raise CallTooLargeError(
             f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that "
-            "are replayed; select ranks that exchange data, or blocks (--ranks, --blocks)"
+            "are replayed",
+            "select ranks that exchange data, or blocks (--ranks, --blocks)",
         )
     steady = lengths.drop(list(warm_up))
     sample = _sample(steady.to_numpy(dtype=float), spans_per_call)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis import FindingKind
-from kprof.analysis.findings.model import LAUNCHES, DesignCost
+from kprof.analysis import Limit
+from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.wording import counted, duration
 from kprof.report.figures.base import Figure, label
 from kprof.report.figures.over_time import draw_span
@@ -14,7 +14,6 @@ from kprof.report.in_trace import window_ns
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding
-    from kprof.analysis.findings.model import Shown
     from kprof.report.model import Report
 
 _WIDTH: Final = 300.0
@@ -22,18 +21,18 @@ _LEFT: Final = 98.0
 _LANE: Final = 17.0
 
 
-def picture(report: Report, finding: Shown) -> Figure | None:
+def picture(report: Report, finding: Finding | Limit) -> Figure | None:
     """Calls where a finding is one of calls, counts where only those are known, else two tracks."""
-    if isinstance(finding, DesignCost):
+    if isinstance(finding, Limit):
         return _tracks(report, finding)
     if not finding.is_timed:
         return _counts(finding)
-    if finding.kind is FindingKind.SLOW_CALL:
+    if finding.kind.is_of_calls:
         return _calls(report, finding)
     return _tracks(report, finding)
 
 
-def _tracks(report: Report, finding: Shown) -> Figure | None:
+def _tracks(report: Report, finding: Finding | Limit) -> Figure | None:
     spans = report.close_ups.get(finding.id)
     if spans is None or spans.empty:
         return None
@@ -67,7 +66,7 @@ def _calls(report: Report, finding: Finding) -> Figure | None:
     if not calls:
         return None
     lengths = [call["length_ns"] for call in calls]
-    its = set(finding.cause.calls)
+    its = set(finding.calls)
     is_its = [call["ordinal"] in its for call in calls]
     title = f"{counted(len(lengths), 'call', 'calls')}, the longest {duration(max(lengths))}"
     return _columns(lengths, is_its, title)
@@ -80,7 +79,7 @@ def _counts(finding: Finding) -> Figure | None:
         return None
     kind = "rank" if "rank" in rows[0] else "block"
     rows = sorted(rows, key=lambda row: int(row[kind]))
-    its = finding.cause.ranks if kind == "rank" else finding.cause.blocks
+    its = finding.ranks if kind == "rank" else finding.blocks
     is_its = [row[kind] in its for row in rows]
     title = f"events of {kind}s {rows[0][kind]} to {rows[-1][kind]}"
     return _columns([float(row["events"]) for row in rows], is_its, title)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.findings.model import DoubtKind
+from kprof.analysis import DoubtKind
 from kprof.report.blocks import Block, Depth, Paragraph, Section, Tone
 from kprof.report.sections.clocks import clocks
 from kprof.report.sections.details import ABOUT, details

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.explain.sentences import by_design, limit_advice, limit_sentence
 from kprof.report.blocks import Block, Depth, Heading, Paragraph, Tone, capitalised
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ def details(report: Report, has_trace: bool) -> list[Block]:
     for text in filter(None, (report.found.rest.sentence, report.found.rest.below)):
         blocks.append(Paragraph(f"{text}.", depth=Depth.PAGE))
     for limit in report.found.rest.limits:
-        if limit_sentence(limit) != report.verdict:
-            text = f"{by_design(limit)}. What to do: {limit_advice(limit)}."
+        if limit.sentence != report.verdict:
+            text = f"{limit.by_design}. What to do: {limit.advice}."
             blocks.append(Paragraph(text, tone=Tone.FINE))
     for doubt in report.found.doubts:
         if not doubt.is_grave:

@@ -11,35 +11,41 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.excess import Atom, Cells, atoms_of, cells_of_elements, shared_by_all
-from kprof.analysis.explain.hypotheses.atoms import members, saved_by, slow_hypothesis
-from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
-from kprof.analysis.explain.hypotheses.links import on_links_of
-from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, Place
+from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.excess import (
+    Cells,
+    Deviation,
+    cells_of_elements,
+    deviations_of,
+    on_links_of,
+    shared_by_all,
+)
+from kprof.analysis.findings.candidates.grouping import joined
+from kprof.analysis.findings.candidates.slow_places import members, saved_by, slow_candidate
+from kprof.analysis.findings.thresholds import LEAST_SPREAD_BETWEEN
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Floats, Ints
 
-_LEAST_SPREAD: Final = 0.02
 # Between the 10 % and the 90 % quantile lie so many standard deviations of a normal distribution.
 _BETWEEN: Final = 2.563
 
 
-def grown_since(basis: Basis, base: Basis, bound_ns: float) -> list[Hypothesis]:
+def grown_since(basis: Basis, base: Basis, bound_ns: float) -> list[Candidate]:
     """What could be as it was in the base, class by class; classes that the base does not have are
     left out. `bound_ns` is how far off two clocks may be."""
-    known = {_name(base, kind): kind for kind in range(len(base.kinds))}
-    found: list[Hypothesis] = []
-    for kind in range(len(basis.kinds)):
+    known = {_name(base, kind): kind for kind in range(len(base.classes))}
+    found: list[Candidate] = []
+    for kind in range(len(basis.classes)):
         before = known.get(_name(basis, kind))
         if before is not None:
             found += _grown(basis, kind, _cells(base, before)[0], bound_ns)
-    return [h for h in grouped_by_likeness(basis, found) if h.saved_ns.sum() > 0]
+    return [h for h in joined(basis, found) if h.saved_ns.sum() > 0]
 
 
 def _name(basis: Basis, kind: int) -> tuple[object, ...]:
     """What a class is called in every recording: numbers of regions and kernels are of one."""
-    one, spans = basis.kinds[kind], basis.graph.spans
+    one, spans = basis.classes[kind], basis.graph.spans
     kernels = np.unique(np.array(spans.launch_kernel, dtype=str))
     if one.family is Family.LAUNCH:
         return one.family, str(kernels[one.region]), one.is_first
@@ -56,18 +62,18 @@ def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:
     elements = basis.elements
     chosen = np.flatnonzero((elements.kind == kind) & elements.is_seen)
     cells, cell = cells_of_elements(elements, chosen, elements.value_ns[chosen])
-    if basis.kinds[kind].family is Family.TRAVEL:
+    if basis.classes[kind].family is Family.TRAVEL:
         # In one call more transfers of a link are seen than in another.
         cells = replace(cells, sum_ns=cells.sum_ns / cells.count, count=np.ones(len(cells.count)))
     return cells, chosen, cell
 
 
-def _grown(basis: Basis, kind: int, before: Cells, bound_ns: float) -> list[Hypothesis]:
+def _grown(basis: Basis, kind: int, before: Cells, bound_ns: float) -> list[Candidate]:
     cells, chosen, cell = _cells(basis, kind)
     if len(before.call) == 0 or len(cells.call) == 0:
         return []
     value = basis.elements.value_ns[chosen]
-    one = OneClass(basis, kind, chosen, value, bound_ns)
+    one = Comparable(basis, kind, chosen, value, bound_ns)
     # What clocks cannot tell is no growth of what two ranks have to do with.
     is_across = one.family in (Family.TRAVEL, Family.LAUNCH)
     floor_ns = max(one.floor_ns, bound_ns if is_across else 0.0)
@@ -78,26 +84,31 @@ def _grown(basis: Basis, kind: int, before: Cells, bound_ns: float) -> list[Hypo
     rest = y - shared.excess[cells.call] if shared else y
     usual_ns = float((before.sum_ns / before.count).mean())
     found = []
-    for atom in [*([shared] if shared else []), *atoms_of(cells, rest, sigma, basis.num_calls)]:
+    for deviation in [
+        *([shared] if shared else []),
+        *deviations_of(cells, rest, sigma, basis.num_calls),
+    ]:
         if one.family is Family.TRAVEL:
-            excess = np.where(members(cells, atom), atom.excess[cells.call], 0.0)
+            excess = np.where(members(cells, deviation), deviation.excess[cells.call], 0.0)
             saved = value * (1 - np.exp(-excess))[cell]
         else:
-            saved = saved_by(cells, cell, value, atom, usual_ns, floor_ns)
-        place = Place(atom.first, atom.second, one.family is Family.TRAVEL)
-        hidden, of_hidden = _hidden(one, atom, value, saved)
+            saved = saved_by(cells, cell, value, deviation, usual_ns, floor_ns)
+        place = Place(deviation.first, deviation.second, one.family is Family.TRAVEL)
+        hidden, of_hidden = _hidden(one, deviation, value, saved)
         of_none = np.full(len(hidden), len(cells.call))
         parts = np.r_[chosen, hidden], np.r_[saved, of_hidden], np.r_[cell, of_none]
-        found += slow_hypothesis(one, atom, place, *parts)
+        found += slow_candidate(one, deviation, place, *parts)
     return found
 
 
-def _hidden(one: OneClass, atom: Atom, value: Floats, saved: Floats) -> tuple[Ints, Floats]:
-    """Transfers on the links of an atom that nobody had to wait for: as much slower as the others,
+def _hidden(
+    one: Comparable, deviation: Deviation, value: Floats, saved: Floats
+) -> tuple[Ints, Floats]:
+    """Transfers on the links of a deviation that nobody waited for: as much slower as the others,
     they would hold up what those let go."""
     elements = one.basis.elements
-    hidden = np.flatnonzero((elements.kind == one.kind) & ~elements.is_seen)
-    hidden = on_links_of(atom, elements, hidden)
+    hidden = np.flatnonzero((elements.kind == one.number) & ~elements.is_seen)
+    hidden = on_links_of(deviation, elements, hidden)
     is_in = saved > 0
     share = float(np.median(saved[is_in] / value[is_in])) if is_in.any() else 0.0
     return hidden, elements.value_ns[hidden] * share
@@ -119,4 +130,4 @@ def _usual(before: Cells, cells: Cells, floor_ns: float) -> tuple[Floats, float]
     others = float(np.median(medians))
     keys = zip(cells.first.tolist(), cells.second.tolist(), strict=True)
     level = np.array([by_place.get(key, others) for key in keys])
-    return level, max(_LEAST_SPREAD, float(high - low) / _BETWEEN)
+    return level, max(LEAST_SPREAD_BETWEEN, float(high - low) / _BETWEEN)

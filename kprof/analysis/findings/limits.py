@@ -20,22 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from kprof.analysis.explain.hypotheses.model import Basis
+from kprof.analysis.findings.candidates.candidate import Basis
+from kprof.analysis.findings.thresholds import FEW_BLOCKS, LONG_NS, LONG_SHARE
+from kprof.analysis.replay.design import in_order_of_arrival, waves_dealt_out, without_launch_order
 from kprof.analysis.replay.elements import edit_of
-from kprof.analysis.replay.graph import Graph, moved
+from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.queues import changes_of
 from kprof.analysis.replay.replay import Change, Edit, Replay
 from kprof.analysis.replay.spans import Floats, Ints
+from kprof.analysis.wording import percent
 
-# A launch of few blocks leaves two of three processors idle; it is the right choice where each
-# works shortly.
-_FEW_BLOCKS: Final = 1 / 3
-_LONG_NS: Final = 20_000.0
-_LONG_SHARE: Final = 0.5
 # More than any call takes: an edge that is so much shorter holds nobody up.
 _GONE_NS: Final = 1e15
 
@@ -55,12 +53,78 @@ class LimitKind(str, Enum):
     SMALL_ITEMS = "small_items"
 
 
+class Words(NamedTuple):
+    """What a limit is, what to do about it, and, for the documentation, what the replay changes."""
+
+    fact: str
+    advice: str
+    replays: str
+
+
+WORDS: Final = {
+    LimitKind.LOCK: Words(
+        "Blocks take turns at the lock ({region})",
+        "give each block its own part, or combine before taking the lock",
+        "everybody gets it at once",
+    ),
+    LimitKind.BARRIER: Words(
+        "All blocks wait at {region} for the last one",
+        "let blocks wait only for the data they need",
+        "nobody waits for others there",
+    ),
+    LimitKind.TRANSFERS: Words(
+        "Blocks wait while data is in flight",
+        "send earlier, or overlap transfers with other work",
+        "data is there as soon as it is sent",
+    ),
+    LimitKind.ARRIVAL_ORDER: Words(
+        "Waits take peers in a fixed order instead of the order of arrival",
+        "poll all peers and take what arrives first",
+        "a track takes first what comes first",
+    ),
+    LimitKind.WAVES: Words(
+        "Not all blocks fit at once, and the last wave is not full",
+        "choose a grid that fills its last wave, or use persistent blocks",
+        "blocks that found no room are dealt out over those that did",
+    ),
+    LimitKind.LAUNCHES: Words(
+        "Every launch waits for all blocks of the previous one",
+        "fuse the launches, or let blocks wait only for the data they need",
+        "a block begins when its counterpart of the previous launch has ended",
+    ),
+    LimitKind.FEW_BLOCKS: Words(
+        "Few blocks do all the work, and most SMs (CUs) are idle",
+        "spread the work over more blocks, at least one per SM",
+        "the work is spread over all SMs (CUs); only where fewer than a third of them have a "
+        "block, and one works 20 us and half of the call",
+    ),
+    LimitKind.FEW_PRODUCERS: Words(
+        "Too few warps run {region}, and the others wait for them",
+        "run it on twice as many warps, or let each of them load further ahead",
+        "twice as many warps fill a queue between warps of a block; each item takes as long as it "
+        "did",
+    ),
+    LimitKind.SHALLOW_QUEUE: Words(
+        "Warps stall before {region} because their queue is full",
+        "double the depth of the queue",
+        "that queue has twice as many places",
+    ),
+    LimitKind.SMALL_ITEMS: Words(
+        "Items of {region} are small, and handing them over takes time",
+        "make items twice as large, for half as many flags and waits",
+        "two of its items are one: half of the looks at flags, and of the time between spans, is "
+        "gone",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Limit:
     """What all calls together would get shorter, in ns, and its share of them.
 
     `region` where it is about one, `blocks` for few blocks: how many there are, for how many
-    processors.
+    processors. `where_ns` and `tracks` are its place in the trace, as those of a finding; only the
+    limit that is the headline has one.
     """
 
     kind: LimitKind
@@ -68,6 +132,39 @@ class Limit:
     gain_ns: float
     share: float
     blocks: tuple[int, int] | None = None
+    where_ns: tuple[int, int] | None = None
+    tracks: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """design/lock/lock/acquire, design/few_blocks"""
+        return "/".join(["design", self.kind.value, *filter(None, [self.region])])
+
+    @property
+    def fact(self) -> str:
+        """What the design is."""
+        if self.blocks is None:
+            return WORDS[self.kind].fact.format(region=self.region)
+        used, processors = self.blocks
+        does = "block does" if used == 1 else "blocks do"
+        idle = f"{processors - used} of {processors} SMs (CUs) are idle"
+        return f"{used} {does} all the work, and {idle}"
+
+    @property
+    def sentence(self) -> str:
+        """What the design is, and what another one would save at most."""
+        share = percent(self.share)
+        return f"{self.fact}; changing this alone would save up to {share}"
+
+    @property
+    def by_design(self) -> str:
+        """The sentence as it stands beside others."""
+        return f"By design: {self.sentence[0].lower()}{self.sentence[1:]}"
+
+    @property
+    def advice(self) -> str:
+        """What would change the design."""
+        return WORDS[self.kind].advice
 
 
 def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ...]:
@@ -117,7 +214,7 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
     for kind, region, members, saved in _edges_gone(graph):
         yield kind, region, _total_ns(replay, Edit(travel=Change(members, saved)))
     for kind, edit in (
-        (LimitKind.WAVES, _waves_dealt_out(graph)),
+        (LimitKind.WAVES, waves_dealt_out(graph)),
         (LimitKind.FEW_BLOCKS, _spread_over_processors(graph)),
     ):
         if edit is not None:
@@ -125,17 +222,12 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
     for name, filled_by, queued, edit in changes_of(graph):
         filler = graph.spans.region_names[filled_by]
         yield LimitKind(name), filler, _total_ns(Replay(queued), edit)
-    for kind, other in (
-        (LimitKind.ARRIVAL_ORDER, _in_order_of_arrival(graph, replay)),
-        (LimitKind.LAUNCHES, _without_launch_order(graph)),
-    ):
-        if other is None:
-            continue
-        changed = Replay(other)
-        # Where clocks are off, what came first cannot always be told: then the new order may wait
-        # for itself.
+    if arrival := in_order_of_arrival(graph, replay):
+        yield LimitKind.ARRIVAL_ORDER, None, _total_ns(arrival)
+    if free := without_launch_order(graph):
+        changed = Replay(free)
         if replay.had_circle or not changed.had_circle:
-            yield kind, None, _total_ns(changed)
+            yield LimitKind.LAUNCHES, None, _total_ns(changed)
 
 
 def _edges_gone(graph: Graph) -> Iterator[tuple[LimitKind, str | None, Ints, Floats]]:
@@ -162,13 +254,13 @@ def _spread_over_processors(graph: Graph) -> Edit | None:
     """
     spans = graph.spans
     processors = spans.launch_processors
-    is_few = spans.launch_blocks < _FEW_BLOCKS * processors
+    is_few = spans.launch_blocks < FEW_BLOCKS * processors
     work = np.where(graph.is_wait, 0.0, graph.own_ns)
     longest = np.zeros(len(processors))
     of_track = np.bincount(spans.track, weights=work)
     np.maximum.at(longest, spans.launch, of_track[spans.track])
     call_ns = float(np.median(graph.call_end - graph.call_start)) if len(graph.call_end) else 0.0
-    is_few &= longest >= max(_LONG_NS, _LONG_SHARE * call_ns)
+    is_few &= longest >= max(LONG_NS, LONG_SHARE * call_ns)
     at = np.flatnonzero(is_few[spans.launch] & (work > 0))
     if len(at) == 0:
         return None
@@ -182,100 +274,3 @@ def _fewest_blocks(graph: Graph) -> tuple[int, int]:
     ratio = spans.launch_blocks / np.maximum(spans.launch_processors, 1)
     first = int(np.where(spans.launch_processors > 0, ratio, np.inf).argmin())
     return int(spans.launch_blocks[first]), int(spans.launch_processors[first])
-
-
-def _waves_dealt_out(graph: Graph) -> Edit | None:
-    """What a place has to do beyond the mean of its launch's places taken off.
-
-    None where all blocks found room.
-    """
-    spans = graph.spans
-    place = _places(graph)
-    if place is None:
-        return None
-    works = ~graph.is_wait
-    busy = np.where(works, graph.own_ns, 0.0) + np.where(spans.previous >= 0, graph.gap_ns, 0.0)
-    of_place = np.bincount(place, weights=busy)
-    launch = np.zeros(len(of_place), dtype=np.int64)
-    launch[place] = spans.launch
-    is_used = np.bincount(place) > 0
-    sums = np.bincount(launch[is_used], weights=of_place[is_used])
-    mean = sums / np.maximum(1, np.bincount(launch[is_used]))
-    share = np.maximum(0.0, 1 - mean[launch] / np.maximum(of_place, 1e-9))[place]
-    at = np.flatnonzero(share > 0)
-    own = np.where(works, graph.own_ns, 0.0)[at] * share[at]
-    gap = np.maximum(0.0, graph.gap_ns[at]) * share[at]
-    return Edit(own=Change(at, own), gap=Change(at, gap))
-
-
-def _places(graph: Graph) -> Ints | None:
-    """The number of the first track of the chain that a span's track is in."""
-    spans = graph.spans
-    follows = np.flatnonzero((spans.previous < 0) & (graph.before >= 0))
-    if len(follows) == 0:
-        return None
-    chain = np.arange(int(spans.track.max()) + 1)
-    chain[spans.track[follows]] = spans.track[graph.before[follows]]
-    while (chain[chain] != chain).any():
-        chain = chain[chain]
-    places: Ints = chain[spans.track]
-    return places
-
-
-def _in_order_of_arrival(graph: Graph, replay: Replay) -> Graph | None:
-    """The same graph with what waits bring in the order in which it comes.
-
-    None where that is the order anyway.
-    """
-    ends = replay.span_ends(Edit())
-    at = np.arange(len(graph.spans))
-    for region in np.unique(graph.spans.region[graph.spans.send >= 0]).tolist():
-        for units in _runs_of_units(graph, region):
-            waits = units[:, 0]
-            arrival = ends[graph.releaser[waits]] + graph.travel_ns[waits]
-            at[units[np.argsort(arrival, kind="stable")]] = units
-    return None if (at == np.arange(len(at))).all() else moved(graph, at)
-
-
-def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
-    """Waits of a region that follow each other on a track, each with what is done with what it
-    brings: units x spans.
-
-    That is what follows every one of them. What follows only some, or the last one, may need all of
-    them: it stays.
-    """
-    spans = graph.spans
-    waits = np.flatnonzero((spans.region == region) & (graph.releaser >= 0))
-    for of_track in np.split(waits, np.flatnonzero(np.diff(spans.track[waits])) + 1):
-        if len(of_track) < 2:
-            continue
-        last = int(np.searchsorted(spans.track, spans.track[of_track[0]], side="right"))
-        length = int(min(*np.diff(of_track), last - of_track[-1]))
-        units = of_track[:, None] + np.arange(length)
-        shape = spans.region[units]
-        is_next = np.r_[False, np.diff(of_track) == length]
-        is_next[1:] &= (shape[1:] == shape[:-1]).all(axis=1)
-        for run in np.split(units, np.flatnonzero(~is_next[1:]) + 1):
-            # A barrier between waits keeps them in their order.
-            if len(run) > 1 and not (graph.barrier[run] >= 0).any():
-                yield run
-
-
-def _without_launch_order(graph: Graph) -> Graph | None:
-    """Every track follows that of its block and warp in the launch before, where there is one."""
-    spans = graph.spans
-    first = np.flatnonzero((spans.previous < 0) & (graph.before < 0))
-    last = np.flatnonzero(np.r_[spans.track[1:] != spans.track[:-1], True]) if len(spans) else first
-    ends = {
-        (int(spans.launch[i]), int(spans.block[i]), int(spans.warp[i])): i for i in last.tolist()
-    }
-    before, gap = graph.before.copy(), graph.gap_ns.copy()
-    for i in first.tolist():
-        launch = int(spans.launch[i])
-        key = (int(graph.launch_before[launch]), int(spans.block[i]), int(spans.warp[i]))
-        if key in ends:
-            before[i] = ends[key]
-            gap[i] += graph.launch_gap_ns[launch]
-    if (before == graph.before).all():
-        return None
-    return replace(graph, before=before, gap_ns=gap)

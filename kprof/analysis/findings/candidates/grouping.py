@@ -1,64 +1,65 @@
-"""From hypotheses about one class at one place to hypotheses about what is alike: all that a place
-has too much of, and places that have too much of the same."""
+"""Joins candidates: all that one place has too much of, and places with too much of the same."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses.model import (
-    ALIKE,
+from kprof.analysis.findings.candidates.candidate import (
     Basis,
-    Hypothesis,
+    Candidate,
     Place,
-    What,
     is_once,
     union,
     without_chance,
 )
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.thresholds import (
+    ALIKE,
+    ALL_BUT_FEW,
+    CALLS_OF_OUTER,
+    FEW_RATIO,
+    LEAST_TO_MOVE,
+    MOST_AT_ONE_PLACE,
+    NEARLY_ALL_CALLS,
+    NOT_BY_CHANCE,
+    OFTEN,
+    ONCE_RATIO,
+    SAME_CALLS,
+    SHARED_CLASSES,
+    WHOLE,
+)
 from kprof.analysis.replay.elements import Family
 
-# A single element that takes longer once, somewhere, is chance unless it takes so many times as
-# long.
-_ONCE_RATIO: Final = 5.0
-_FEW_RATIO: Final = 2.5
-_OFTEN: Final = 0.15
-# Of the classes of two places that are alike, so many are in both.
-_SHARED: Final = 0.5
-_WHOLE: Final = 3
-_SAME_CALLS: Final = 0.6
-_ALL_BUT_FEW: Final = 0.9
-_NOT_BY_CHANCE: Final = 5
-# Of places, each in calls of its own, so many make a cause that moves.
-_LEAST_TO_MOVE: Final = 3
-_OF_PLACES: Final = (What.SLOW, What.SURPLUS)
+if TYPE_CHECKING:
+    from kprof.analysis.findings.finding import Kind
+
 _T = TypeVar("_T")
 
 
-def grouped_by_likeness(basis: Basis, found: list[Hypothesis]) -> list[Hypothesis]:
-    """Hypotheses about places, grouped; the others as they are."""
-    others = [h for h in found if h.what not in _OF_PLACES]
-    single = [h for h in found if h.what in _OF_PLACES]
+def joined(basis: Basis, found: list[Candidate]) -> list[Candidate]:
+    """Candidates about places that are alike as one; the others as they are."""
+    others = [h for h in found if h.is_alone]
+    single = [h for h in found if not h.is_alone]
     places = [without_chance(basis, place) for place in _by_place(basis, single)]
     return others + _alike([place for place in places if not _is_chance(basis, place)])
 
 
-def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
-    """One hypothesis per place and what is wrong with it: in all of its classes together.
+def _by_place(basis: Basis, single: list[Candidate]) -> list[Candidate]:
+    """One candidate per place and what is wrong with it: in all of its classes together.
 
     A late start is part of that only where the rest comes with it: a host that launches late now
     and then does not make the kernel slow.
     """
-    groups: dict[tuple[What, Place], list[Hypothesis]] = {}
-    starts: dict[tuple[What, Place], list[Hypothesis]] = {}
-    for hypothesis in single:
-        chosen = starts if _is_start(basis, hypothesis) else groups
-        chosen.setdefault((hypothesis.what, hypothesis.places[0]), []).append(hypothesis)
+    groups: dict[tuple[Kind | None, Place], list[Candidate]] = {}
+    starts: dict[tuple[Kind | None, Place], list[Candidate]] = {}
+    for candidate in single:
+        chosen = starts if _is_start(basis, candidate) else groups
+        chosen.setdefault((candidate.kind, candidate.places[0]), []).append(candidate)
     united = {key: union(members, members[0].places) for key, members in groups.items()}
     apart = []
     for key, members in starts.items():
@@ -71,26 +72,26 @@ def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
     return _absorbed(basis, [*united.values(), *apart])
 
 
-def _comes_with(start: Hypothesis, work: Hypothesis) -> bool:
+def _comes_with(start: Candidate, work: Candidate) -> bool:
     """Whether work is slow in no call but those that start late; of few calls that is chance."""
     is_both = work.calls & start.calls
-    return bool(is_both.sum() >= max(_NOT_BY_CHANCE, _ALL_BUT_FEW * work.calls.sum()))
+    return bool(is_both.sum() >= max(NOT_BY_CHANCE, ALL_BUT_FEW * work.calls.sum()))
 
 
-def _is_start(basis: Basis, hypothesis: Hypothesis) -> bool:
-    return all(basis.kinds[kind].family is Family.LAUNCH for kind in hypothesis.kinds)
+def _is_start(basis: Basis, candidate: Candidate) -> bool:
+    return all(basis.classes[n].family is Family.LAUNCH for n in candidate.classes)
 
 
-def _is_chance(basis: Basis, hypothesis: Hypothesis) -> bool:
+def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     """Single elements that took somewhat longer, in few calls."""
-    saved = hypothesis.saved_ns
-    calls = len(np.unique(basis.elements.call[hypothesis.chosen]))
+    saved = candidate.saved_ns
+    calls = len(np.unique(basis.elements.call[candidate.chosen]))
     effective = float(saved.sum() ** 2 / (saved**2).sum())
-    if effective > 3 * calls or calls >= max(3, _OFTEN * basis.num_calls):
+    if effective > 3 * calls or calls >= max(3, OFTEN * basis.num_calls):
         return False
     largest = int(saved.argmax())
-    value = float(basis.elements.value_ns[hypothesis.chosen[largest]])
-    wanted = _ONCE_RATIO if effective <= 1.5 * calls else _FEW_RATIO
+    value = float(basis.elements.value_ns[candidate.chosen[largest]])
+    wanted = ONCE_RATIO if effective <= 1.5 * calls else FEW_RATIO
     return value < wanted * (value - float(saved[largest]))
 
 
@@ -103,9 +104,9 @@ def _contains(outer: Place, inner: Place) -> bool:
     )
 
 
-def _absorbed(basis: Basis, united: list[Hypothesis]) -> list[Hypothesis]:
+def _absorbed(basis: Basis, united: list[Candidate]) -> list[Candidate]:
     """A slow rank's block that stands out as much in other classes belongs to the rank."""
-    parts: dict[int, list[Hypothesis]] = {i: [outer] for i, outer in enumerate(united)}
+    parts: dict[int, list[Candidate]] = {i: [outer] for i, outer in enumerate(united)}
     absorbed: set[int] = set()
     for number, inner in enumerate(united):
         for i, outer in enumerate(united):
@@ -116,26 +117,26 @@ def _absorbed(basis: Basis, united: list[Hypothesis]) -> list[Hypothesis]:
     return [union(members, members[0].places) for i, members in parts.items() if i not in absorbed]
 
 
-def _belongs_to(basis: Basis, inner: Hypothesis, outer: Hypothesis) -> bool:
+def _belongs_to(basis: Basis, inner: Candidate, outer: Candidate) -> bool:
     """Whether it is in the outer one's place, in its calls, and as much, in other classes."""
-    if inner.what != outer.what or not _contains(outer.places[0], inner.places[0]):
+    if inner.kind is not outer.kind or not _contains(outer.places[0], inner.places[0]):
         return False
     both = inner.calls & outer.calls
-    if both.sum() < 0.7 * inner.calls.sum() or inner.kinds & outer.kinds:
+    if both.sum() < CALLS_OF_OUTER * inner.calls.sum() or inner.classes & outer.classes:
         return False
-    families = [{basis.kinds[kind].family for kind in h.kinds} for h in (inner, outer)]
-    if len(inner.kinds) > len(outer.kinds) or not families[0] & families[1]:
+    families = [{basis.classes[n].family for n in h.classes} for h in (inner, outer)]
+    if len(inner.classes) > len(outer.classes) or not families[0] & families[1]:
         return False
     highest = outer.excess.max()
     return bool(abs(inner.excess.max() - highest) < ALIKE * highest)
 
 
-def _shape(hypothesis: Hypothesis) -> tuple[What, bool, bool, bool]:
-    place = hypothesis.places[0]
-    return hypothesis.what, place.is_link, place.first == ALL, place.second == ALL
+def _shape(candidate: Candidate) -> tuple[Kind | None, bool, bool, bool]:
+    place = candidate.places[0]
+    return candidate.kind, place.is_link, place.first == ALL, place.second == ALL
 
 
-def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
+def _are_alike(one: Candidate, other: Candidate) -> bool:
     """The same classes, about as much, in the same calls.
 
     Or in calls of their own, as of what moves.
@@ -147,39 +148,39 @@ def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
     return _are_apart(one, other) or (is_near and _in_same_calls(one, other))
 
 
-def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
+def _look_alike(one: Candidate, other: Candidate) -> bool:
     """The same classes, about as much."""
     if _shape(one) != _shape(other):
         return False
-    shared = len(one.kinds & other.kinds) / len(one.kinds | other.kinds)
+    shared = len(one.classes & other.classes) / len(one.classes | other.classes)
     # Of a place that is slow in all it does, what it does tells nothing: ranks may have roles of
     # their own.
-    is_whole = min(len(one.kinds), len(other.kinds)) >= _WHOLE
-    if shared < (_SHARED / 2 if is_whole else _SHARED):
+    is_whole = min(len(one.classes), len(other.classes)) >= WHOLE
+    if shared < (SHARED_CLASSES / 2 if is_whole else SHARED_CLASSES):
         return False
     return abs(one.height - other.height) <= ALIKE * max(one.height, other.height)
 
 
-def _in_same_calls(one: Hypothesis, other: Hypothesis) -> bool:
+def _in_same_calls(one: Candidate, other: Candidate) -> bool:
     both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
-    return bool(both >= _SAME_CALLS * either)
+    return bool(both >= SAME_CALLS * either)
 
 
-def _are_apart(one: Hypothesis, other: Hypothesis) -> bool:
+def _are_apart(one: Candidate, other: Candidate) -> bool:
     """Each in calls of its own, and not in most of them."""
     in_both = (one.calls & other.calls).any()
-    return not in_both and max(one.calls.sum(), other.calls.sum()) <= 0.5 * len(one.calls)
+    return not in_both and max(one.calls.sum(), other.calls.sum()) <= MOST_AT_ONE_PLACE * len(
+        one.calls
+    )
 
 
-def _alike(united: list[Hypothesis]) -> list[Hypothesis]:
-    """Places that are alike are one hypothesis: ranks 4 to 7, or a straggler that moves."""
+def _alike(united: list[Candidate]) -> list[Candidate]:
+    """Places that are alike are one candidate: ranks 4 to 7, or a straggler that moves."""
     ordered = sorted(united, key=lambda h: -float(h.saved_ns.sum()))
     return [_together(group) for group in _groups(ordered, _are_alike)]
 
 
-def with_scattered(
-    basis: Basis, found: list[Hypothesis]
-) -> list[tuple[Hypothesis, tuple[int, ...]]]:
+def with_scattered(basis: Basis, found: list[Candidate]) -> list[tuple[Candidate, tuple[int, ...]]]:
     """What is alike in the same calls wherever it is, with the numbers of its parts: links between
     two hosts have no end in common, and none of them gains anything as long as the others are slow.
 
@@ -192,9 +193,7 @@ def with_scattered(
     places = [
         i
         for i, h in enumerate(found)
-        if h.what in _OF_PLACES
-        and not h.is_moving
-        and (h.places[0].is_link or not is_once(basis, h))
+        if not h.is_alone and not h.is_moving and (h.places[0].is_link or not is_once(basis, h))
     ]
     groups = _groups(places, are_at_once)
     return [(_together([found[i] for i in group]), tuple(group)) for group in groups if group[1:]]
@@ -213,16 +212,18 @@ def _groups(members: list[_T], are_alike: Callable[[_T, _T], bool]) -> list[list
     return groups
 
 
-def _together(group: list[Hypothesis]) -> Hypothesis:
+def _together(group: list[Candidate]) -> Candidate:
     places = sorted({place for m in group for place in m.places}, key=lambda p: (p.first, p.second))
     pairs = itertools.combinations(group, 2)
-    is_moving = len(group) >= _LEAST_TO_MOVE and all(_are_apart(*pair) for pair in pairs)
+    is_moving = len(group) >= LEAST_TO_MOVE and all(_are_apart(*pair) for pair in pairs)
     return replace(union(group, tuple(places)), is_moving=is_moving or _take_turns(group))
 
 
-def _take_turns(group: list[Hypothesis]) -> bool:
+def _take_turns(group: list[Candidate]) -> bool:
     """Two places, each in calls of its own, and one of the two in every call."""
     if len(group) != 2 or not _are_apart(*group):
         return False
     calls = [h.calls for h in group]
-    return bool(min(c.sum() for c in calls) > 2 and (calls[0] | calls[1]).mean() >= 0.9)
+    return bool(
+        min(c.sum() for c in calls) > 2 and (calls[0] | calls[1]).mean() >= NEARLY_ALL_CALLS
+    )

@@ -3,54 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses.atoms import log_spread
-from kprof.analysis.explain.hypotheses.model import (
-    FLOOR,
-    UNEVEN,
+from kprof.analysis.findings.candidates.candidate import (
     Basis,
-    Hypothesis,
-    OneClass,
+    Candidate,
+    Comparable,
     Place,
-    What,
     without_chance,
+)
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.candidates.slow_places import log_spread
+from kprof.analysis.findings.finding import Kind
+from kprof.analysis.findings.thresholds import (
+    FLOOR,
+    ITEM_RATIO,
+    ITEM_SIGMAS,
+    LEAST_ELEMENTS,
+    LEAST_ITEM_SPREAD,
+    LEAST_KNOWN,
+    LEAST_PLACES,
+    LEAST_SLOW_ITEMS,
+    LEAST_TOLD,
+    MOST_OF_CELL,
+    MOST_OF_PLACE,
+    MOST_SAVED,
+    MOST_SLOW_ITEMS,
+    UNEVEN,
 )
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
-# Elements that take so many times as long as usual stand out by themselves...
-_ITEM_RATIO: Final = 2.0
-_ITEM_SIGMAS: Final = 5.0
-# ...when they are so many, and in so many of the places that have the class.
-_LEAST_SHARE: Final = 0.01
-_MOST_SHARE: Final = 0.6
-_LEAST_PLACES: Final = 0.6
-_LEAST_ELEMENTS: Final = 16
-# Of the elements of a place in a call, at most this part.
-_MOST_OF_CELL: Final = 0.75
-# Of what can be saved, at most this part is one place's, or twice what chance gives it.
-_MOST_OF_PLACE: Final = 0.5
-# One of them takes at most so many times as much longer as they usually do.
-_MOST_SAVED: Final = 5.0
-# What a low quantile is taken of, and what tells how far apart values are: of few, the low quantile
-# follows each.
-_LEAST_KNOWN: Final = 4
-_LEAST_TOLD: Final = 16
 
+def outliers(one: Comparable, kind: Kind, *, is_periodic: bool = False) -> list[Candidate]:
+    """The elements of a class that stand out, as a candidate of a kind.
 
-def slow_items(one: OneClass) -> list[Hypothesis]:
-    """The elements of a class that stand out; in `value_ns` they are as usual afterwards."""
+    In `value_ns` they are as usual afterwards. Looks for every n-th of a track if `is_periodic`.
+    """
     value, elements = one.value_ns, one.basis.elements
-    if len(value) < _LEAST_ELEMENTS or not one.is_alike:
+    if len(value) < LEAST_ELEMENTS or not one.is_alike:
         return []
     base = float(np.quantile(value, 0.3))
     of_place, own = _bases_of_places(one.basis, one.chosen, value)
     is_out = _outliers(one, base, of_place, own)
-    is_some = _LEAST_SHARE <= is_out.mean() <= _MOST_SHARE
+    is_some = LEAST_SLOW_ITEMS <= is_out.mean() <= MOST_SLOW_ITEMS
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
     if not is_some or not _is_spread(one, is_out, at_base) or not _is_mixed(one, is_out):
@@ -61,24 +58,26 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     excess[np.unique(elements.call[out])] = np.log(slow / max(usual, one.least_ns))
     saved = value[is_out] * (1 - usual / slow)
     # What one of them has on top is its own.
-    saved = np.minimum(saved, _MOST_SAVED * np.median(saved))
+    saved = np.minimum(saved, MOST_SAVED * np.median(saved))
     value[is_out] -= saved
-    period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
-    found = one.hypothesis(What.ITEMS, (Place(ALL, ALL),), excess, out, saved)
+    period = 0
+    if is_periodic:
+        period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
+    found = one.candidate(kind, (Place(ALL, ALL),), excess, out, saved, is_alone=True)
     return [without_chance(one.basis, replace(found, period=period))]
 
 
-def _outliers(one: OneClass, base: float, of_place: Floats, own: Floats) -> Bools:
+def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:
     value = one.value_ns
     least = one.least_ns
-    spread = max(0.02, log_spread(value / np.maximum(own, least) * max(base, least)))
-    limit = np.exp(max(np.log(_ITEM_RATIO), _ITEM_SIGMAS * spread))
+    spread = max(LEAST_ITEM_SPREAD, log_spread(value / np.maximum(own, least) * max(base, least)))
+    limit = np.exp(max(np.log(ITEM_RATIO), ITEM_SIGMAS * spread))
     limit = limit * np.maximum(of_place, max(base, least))
     is_out: Bools = (value > limit) & (value - base > 0.1 * FLOOR * one.basis.call_ns)
     return is_out
 
 
-def _is_spread(one: OneClass, is_out: Bools, value: Floats) -> bool:
+def _is_spread(one: Comparable, is_out: Bools, value: Floats) -> bool:
     """Whether they are in about as many places, ranks and blocks as chance would have it, in a call
     and over all calls: a place that has them all to itself is a place that is slow."""
     first, second = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
@@ -95,7 +94,7 @@ def _is_shared(place: Ints, is_out: Bools, beyond_ns: Floats) -> bool:
     """Whether no place has most of the time that is lost: chance events elsewhere do not make it
     less than one place's."""
     lost = np.bincount(place[is_out], weights=beyond_ns)
-    most = max(_MOST_OF_PLACE, 2 / (int(place.max()) + 1))
+    most = max(MOST_OF_PLACE, 2 / (int(place.max()) + 1))
     return bool(lost.max() <= most * lost.sum())
 
 
@@ -105,10 +104,10 @@ def _is_by_chance(place: Ints, call: Ints, is_out: Bools) -> bool:
     places_of_call = np.bincount(call[examples])
     has_some = places_of_call > 0
     count = np.bincount(call)[has_some]
-    wanted = _LEAST_PLACES * _by_chance(num_places, count)
+    wanted = LEAST_PLACES * _by_chance(num_places, count)
     wanted = np.maximum(min(2, num_places), wanted)
     is_in_calls = np.mean(places_of_call[has_some] >= wanted) >= 0.5
-    over_all = len(np.unique(place)) >= _LEAST_PLACES * float(_by_chance(num_places, len(place)))
+    over_all = len(np.unique(place)) >= LEAST_PLACES * float(_by_chance(num_places, len(place)))
     return bool(is_in_calls) and over_all
 
 
@@ -118,7 +117,7 @@ def _by_chance(num_places: int, count: Ints | int) -> Floats:
     return hit
 
 
-def _is_mixed(one: OneClass, is_out: Bools) -> bool:
+def _is_mixed(one: Comparable, is_out: Bools) -> bool:
     """Whether they are among others in the same place and call, which take as long as usual."""
     elements, chosen = one.basis.elements, one.chosen
     _, cell = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
@@ -127,7 +126,7 @@ def _is_mixed(one: OneClass, is_out: Bools) -> bool:
     if can_be_mixed.sum() < 0.5 * (outs > 0).sum():
         return False
     others = one.value_ns[~is_out & can_be_mixed[cell]]
-    if (outs[can_be_mixed] / sizes[can_be_mixed]).mean() > _MOST_OF_CELL or not len(others):
+    if (outs[can_be_mixed] / sizes[can_be_mixed]).mean() > MOST_OF_CELL or not len(others):
         return False
     usual = one.value_ns[~is_out & ~can_be_mixed[cell]]
     return not len(usual) or bool(others.mean() < UNEVEN * usual.mean())
@@ -145,8 +144,8 @@ def _bases_of_places(basis: Basis, chosen: Ints, value: Floats) -> tuple[Floats,
         sizes = np.bincount(group)
         order = np.lexsort((value, group))
         low = value[order][np.cumsum(sizes) - sizes + sizes // 5][group]
-        largest = np.where(sizes[group] >= _LEAST_KNOWN, np.maximum(largest, low), largest)
-        own = np.where(sizes[group] >= _LEAST_TOLD, low, own)
+        largest = np.where(sizes[group] >= LEAST_KNOWN, np.maximum(largest, low), largest)
+        own = np.where(sizes[group] >= LEAST_TOLD, low, own)
     return largest, own
 
 

@@ -1,4 +1,4 @@
-"""Where does something take longer than its likes? Per class of elements, over calls and places.
+"""Where does something take longer than at comparable places? By class of elements.
 
 A cell is what one place does of one class in one call. Its excess is the logarithm of its time
 against what its elements usually take. Excesses are laid to the largest group of cells that share
@@ -8,7 +8,7 @@ group is taken from its cells before smaller groups are looked at.
 
 What is usual is a low quantile of all cells, for the median fails where half of the ranks are slow,
 and then the mean of all cells that do not stand out. Nothing stands out below several times the
-spread of its likes.
+spread of comparable cells.
 """
 
 from __future__ import annotations
@@ -19,27 +19,22 @@ from typing import Final
 
 import numpy as np
 
+from kprof.analysis.findings.thresholds import (
+    CELL,
+    FEW,
+    GROUP,
+    LEAST_FLOOR_NS,
+    LEAST_SPREAD,
+    LOW,
+    LOWEST,
+    MOST_OF_GROUP,
+    NORMAL_SIGMAS,
+    SHARED_BY_PLACES,
+    SIGMAS,
+)
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Elements
 from kprof.analysis.replay.spans import Bools, Floats, Ints
-
-LOW: Final = 0.3
-# Of ranks, blocks or calls, more than a third have to be as good as the level.
-_FEW: Final = 0.34
-# The spread of cells is that between the lowest sixth of the low ones and all of these.
-_LOWEST: Final = 1 / 6
-_LEAST_SPREAD: Final = 0.01
-# A cell stands out from 1.25 times on, a group of cells, whose mean is known better, from 1.1
-# times.
-_CELL: Final = float(np.log(1.25))
-_GROUP: Final = float(np.log(1.1))
-_SIGMAS: Final = 4.5
-_MOST: Final = 0.7
-# Half of the places of a group have at least this part of what it has.
-_SHARED: Final = 0.5
-_NORMAL_SIGMAS: Final = 3.0
-
-_LEAST_FLOOR_NS: Final = 1e-3
 
 ALL: Final = -1
 
@@ -56,7 +51,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Atom:
+class Deviation:
     """An excess laid to a group of cells: `first` and `second` are ALL or a place, `calls` where it
     is, and `excess[call]` by how much, as a logarithm."""
 
@@ -80,10 +75,10 @@ class Atom:
 
 
 @dataclass(frozen=True)
-class Excesses:
-    """For one class: its atoms, an element's usual time, and the floor added to sums."""
+class Deviations:
+    """For one class: its deviations, an element's usual time, and the floor added to sums."""
 
-    atoms: list[Atom]
+    deviations: list[Deviation]
     usual_ns: float
     floor_ns: float
 
@@ -108,24 +103,24 @@ def cells_of_elements(elements: Elements, chosen: Ints, value: Floats) -> tuple[
     return cells_of(elements.call[chosen], *place, value)
 
 
-def find_excesses(
+def find_deviations(
     cells: Cells, floor_ns: float, num_calls: int, spread: float = 0.0, low: float = LOW
-) -> Excesses:
-    """The atoms of a class. `floor_ns` is added to every sum: what is small against it is not
+) -> Deviations:
+    """The deviations of a class. `floor_ns` is added to every sum: what is small against it is not
     looked at; `spread` is that of the logarithm of one element."""
     # Where nothing takes any time, 0 is as long as usual.
-    floor_ns = max(floor_ns, _LEAST_FLOOR_NS)
+    floor_ns = max(floor_ns, LEAST_FLOOR_NS)
     usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
     for _ in range(2):
         y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
         sigma = _spread(y, cells, spread, min(low, LOW))
-        normal = y < _NORMAL_SIGMAS * sigma + _GROUP / 2
+        normal = y < NORMAL_SIGMAS * sigma + GROUP / 2
         if normal.any():
             usual = float(cells.sum_ns[normal].sum() / cells.count[normal].sum())
     usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma))))
     y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
     sigma = _spread(y, cells, spread, min(low, LOW))
-    return Excesses(atoms_of(cells, y, sigma, num_calls), usual, floor_ns)
+    return Deviations(deviations_of(cells, y, sigma, num_calls), usual, floor_ns)
 
 
 def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
@@ -136,26 +131,26 @@ def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
         _, group = grouped(column)
         counts = np.bincount(group, weights=cells.count)
         means = np.bincount(group, weights=cells.sum_ns) / counts
-        mean = float(np.sort(means)[int(_FEW * len(means))])
+        mean = float(np.sort(means)[int(FEW * len(means))])
         error = sigma / np.sqrt(len(group) / len(means))
-        if mean < usual * (1 - _SIGMAS * error):
+        if mean < usual * (1 - SIGMAS * error):
             lowest = min(lowest, mean)
     return lowest
 
 
 def _spread(y: Floats, cells: Cells, spread: float, low: float) -> Floats:
     """The spread of every cell: as in the lower part of all cells, and as its count predicts."""
-    shares = (low, _LOWEST * low)
+    shares = (low, LOWEST * low)
     highest, lowest = np.quantile(y, shares, method="lower")
     sigmas = NormalDist().inv_cdf(shares[0]) - NormalDist().inv_cdf(shares[1])
     between = float(highest - lowest) / sigmas
-    wide: Floats = np.maximum(_LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
+    wide: Floats = np.maximum(LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
     return wide
 
 
-def atoms_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Atom]:
+def deviations_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Deviation]:
     """Lay the excess `y` of every cell, a logarithm, to groups; `sigma` is its spread."""
-    atoms: list[Atom] = []
+    deviations: list[Deviation] = []
     residual = y.copy()
     call, first, second = cells.call, cells.first, cells.second
     calls, firsts, seconds = (len(np.unique(column)) for column in (call, first, second))
@@ -174,9 +169,9 @@ def atoms_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Ato
         # What all calls have is how the kernel is.
         shared = _shared_by_calls(cells, residual) if keys[1] is keys[2] else 0.0
         residual -= shared
-        atoms += _step(cells, residual, sigma, keys, num_calls)
+        deviations += _step(cells, residual, sigma, keys, num_calls)
         residual += shared
-    return _united(atoms)
+    return _united(deviations)
 
 
 def _shared_by_calls(cells: Cells, residual: Floats) -> float:
@@ -186,25 +181,25 @@ def _shared_by_calls(cells: Cells, residual: Floats) -> float:
     return max(0.0, float(np.quantile(heights, LOW, method="lower")))
 
 
-def shared_by_all(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> Atom | None:
+def shared_by_all(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> Deviation | None:
     """What nearly all cells have in excess, if it stands out."""
     height = _height(y, sigma)
     if height is None:
         return None
     calls = np.zeros(num_calls, dtype=bool)
     calls[cells.call] = True
-    return Atom(ALL, ALL, calls, np.where(calls, height, 0.0))
+    return Deviation(ALL, ALL, calls, np.where(calls, height, 0.0))
 
 
 def _step(
     cells: Cells, residual: Floats, sigma: Floats, keys: tuple[Ints, Ints, Ints], num_calls: int
-) -> list[Atom]:
+) -> list[Deviation]:
     """Lay excesses to the groups of one kind, and take them from the residual."""
     examples, inverse = grouped(*keys)
     order = np.argsort(inverse, kind="stable")
     bounds = np.r_[0, np.cumsum(np.bincount(inverse, minlength=len(examples)))]
     is_constant = bool((keys[0] == 0).all()) and not np.array_equal(keys[0], cells.call)
-    atoms = []
+    deviations = []
     for number in _worth_a_look(residual, inverse, len(examples)):
         members = order[bounds[number] : bounds[number + 1]]
         height = _height(residual[members], sigma[members])
@@ -218,9 +213,9 @@ def _step(
         first, second = int(keys[1][example]), int(keys[2][example])
         if is_constant and len(np.unique(cells.call[members])) < 2 and num_calls > 2:
             continue
-        atoms.append(_atom(cells, residual, sigma, members, (first, second), num_calls))
-        residual[members] -= atoms[-1].excess[cells.call[members]]
-    return atoms
+        deviations.append(_deviation(cells, residual, sigma, members, (first, second), num_calls))
+        residual[members] -= deviations[-1].excess[cells.call[members]]
+    return deviations
 
 
 def _is_wide(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> bool:
@@ -245,7 +240,7 @@ def _is_shared(
     for column in _open_columns(cells, members, keys):
         numbers, place = np.unique(column[members], return_inverse=True)
         of_places = grouped_median(place, residual[members], len(numbers))
-        if np.quantile(of_places, 0.5, method="lower") < _SHARED * height:
+        if np.quantile(of_places, 0.5, method="lower") < SHARED_BY_PLACES * height:
             return False
     return True
 
@@ -254,28 +249,28 @@ def _worth_a_look(residual: Floats, inverse: Ints, count: int) -> list[int]:
     """Groups with at least one cell that could make them stand out."""
     highest = np.full(count, -np.inf)
     np.maximum.at(highest, inverse, residual)
-    return [int(number) for number in np.flatnonzero(highest > _GROUP)]
+    return [int(number) for number in np.flatnonzero(highest > GROUP)]
 
 
 def _height(y: Floats, sigma: Floats) -> float | None:
     """The excess that most of the cells of a group share, if it stands out."""
     height = float(np.median(y))
     count = len(y)
-    wanted = _CELL if count == 1 else _GROUP
+    wanted = CELL if count == 1 else GROUP
     error = float(np.median(sigma)) * (1.0 if count == 1 else 1.25 / np.sqrt(count))
-    if height < wanted or height < _SIGMAS * error:
+    if height < wanted or height < SIGMAS * error:
         return None
-    return height if (y > height / 3).mean() >= _MOST else None
+    return height if (y > height / 3).mean() >= MOST_OF_GROUP else None
 
 
-def _atom(
+def _deviation(
     cells: Cells,
     residual: Floats,
     sigma: Floats,
     members: Ints,
     place: tuple[int, int],
     num_calls: int,
-) -> Atom:
+) -> Deviation:
     """By call: the group's own excess where it differs from its usual one by more than noise."""
     y, call = residual[members], cells.call[members]
     excess = np.zeros(num_calls)
@@ -287,18 +282,26 @@ def _atom(
         error = float(np.median(sigma[members][here])) * 1.25 / np.sqrt(here.sum())
         calls[number] = True
         excess[number] = usual if abs(own - usual) < 3 * error else max(0.0, own)
-        if excess[number] < _GROUP / 2:
+        if excess[number] < GROUP / 2:
             calls[number], excess[number] = False, 0.0
-    return Atom(place[0], place[1], calls, excess)
+    return Deviation(place[0], place[1], calls, excess)
 
 
-def _united(atoms: list[Atom]) -> list[Atom]:
-    """One atom per place: what it has in all calls and what it has in some of them on top."""
-    united: dict[tuple[int, int], Atom] = {}
-    for atom in atoms:
-        place = atom.first, atom.second
+def _united(deviations: list[Deviation]) -> list[Deviation]:
+    """One deviation per place: what it has in all calls and what it has in some of them on top."""
+    united: dict[tuple[int, int], Deviation] = {}
+    for deviation in deviations:
+        place = deviation.first, deviation.second
         known = united.get(place)
         if known:
-            atom = Atom(*place, known.calls | atom.calls, known.excess + atom.excess)
-        united[place] = atom
+            deviation = Deviation(
+                *place, known.calls | deviation.calls, known.excess + deviation.excess
+            )
+        united[place] = deviation
     return list(united.values())
+
+
+def on_links_of(deviation: Deviation, elements: Elements, transfers: Ints) -> Ints:
+    """Those of these transfers that are on the links of a deviation, in its calls."""
+    is_on = deviation.covers(elements.first[transfers], elements.second[transfers])
+    return transfers[is_on & deviation.calls[elements.call[transfers]]]

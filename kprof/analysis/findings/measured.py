@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
 from kprof.analysis.calls import launches_of_calls
-from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
+from kprof.analysis.findings import words
+from kprof.analysis.findings.finding import Finding
+from kprof.analysis.findings.thresholds import LEAST_RATIO
+from kprof.analysis.findings.when import When
 from kprof.analysis.summary import WAIT, Summary, sql_list
-
-# Less more than this nobody would mention.
-LEAST_RATIO: Final = 1.05
+from kprof.analysis.wording import duration, percent, ratio
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def has_changed(before: float, now: float) -> bool:
 
 
 def measured(
-    finding: ExplainedFinding,
+    finding: Finding,
     longer: tuple[Summary, Sequence[int]],
     shorter: tuple[Summary, Sequence[int]],
 ) -> Measured | None:
@@ -69,8 +69,7 @@ def measured(
     A side is a summary and the calls to look at, by ordinal. None, too, where the tables do not
     show the growth: the region has others within it, whose waits became shorter.
     """
-    is_own = finding.kind in (FindingKind.SLOW, FindingKind.SLOW_CALL)
-    if not is_own or finding.region is None or finding.when is When.MOVING:
+    if not finding.kind.is_work or finding.region is None or finding.when is When.MOVING:
         return None
     here = _block_time(*longer, finding, _places(finding))
     there = _block_time(*shorter, finding, _places(finding)) or _block_time(*shorter, finding, "")
@@ -79,7 +78,7 @@ def measured(
     return Measured(here, there)
 
 
-def _places(finding: ExplainedFinding) -> str:
+def _places(finding: Finding) -> str:
     """SQL for where it is; empty for everywhere."""
     if finding.places:
         pairs = ", ".join(f"({rank}, {block})" for rank, block in finding.places)
@@ -92,7 +91,7 @@ def _places(finding: ExplainedFinding) -> str:
 
 
 def _block_time(
-    summary: Summary, ordinals: Sequence[int], finding: ExplainedFinding, places: str
+    summary: Summary, ordinals: Sequence[int], finding: Finding, places: str
 ) -> BlockTime | None:
     launches = launches_of_calls(summary)
     chosen = launches[launches["ordinal"].isin(list(ordinals))]
@@ -108,3 +107,34 @@ def _block_time(
     if not row["blocks"] or not row["total_ns"]:
         return None
     return BlockTime(*(float(row[name]) / row["blocks"] for name in ("total_ns", "spans", "bytes")))
+
+
+def growth_sentence(finding: Finding, seen: Measured | None, *, is_gone: bool) -> str:
+    """What takes longer than before, when, and what undoing it would save; or what took longer.
+
+    The figure is that of the tables if they show it, else that of the replay. Nobody has measured
+    the saving: it is how much shorter the replay is without it.
+    """
+    fact = f"{finding.kind.growth(finding, seen, is_gone)}{words.when(finding)}"
+    share = percent(finding.share)
+    in_full = "the change saves" if is_gone else "undoing it would save"
+    is_short = len(f"{fact} {in_full} about {share}".split()) <= words.MOST_WORDS
+    saves = in_full if is_short else "saves" if is_gone else "costs"
+    return f"{fact}; {saves} about {share}"
+
+
+def growth_detail(seen: Measured, *, is_gone: bool) -> str:
+    """What a block took on both sides, and per span and byte where it had more or fewer of them."""
+    sides = (seen.longer, seen.shorter) if is_gone else (seen.shorter, seen.longer)
+    before, now = sides
+    parts = [f"{duration(before.total_ns)} before, {duration(now.total_ns)} now"]
+    if has_changed(before.spans, now.spans):
+        each = [side.total_ns / side.spans for side in sides]
+        parts.append(f"per span {duration(each[0])} before, {duration(each[1])} now")
+    if before.bytes and now.bytes and has_changed(before.bytes, now.bytes):
+        rates = [side.bytes / side.total_ns for side in sides]
+        times = ratio(rates[0] / rates[1])
+        parts.append(
+            f"per byte {times} as long ({rates[0]:.1f} GB/s of a block before, {rates[1]:.1f} now)"
+        )
+    return f"Per block of a call: {'; '.join(parts)}"

@@ -1,0 +1,216 @@
+"""A candidate: what could be as it usually is, and what that would take off which elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.thresholds import LEAST_OF_CALL, LEAST_SAVED
+from kprof.analysis.findings.when import grows
+from kprof.analysis.replay.elements import Elements, Family, elements_of
+from kprof.analysis.replay.elements import Kind as ElementClass
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.spans import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kprof.analysis.findings.finding import Kind
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where: rank and block, or source and destination of a link; ALL stands for every one."""
+
+    first: int
+    second: int
+    is_link: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What to take off which elements (`chosen`, `saved_ns`), so that they are as they usually are.
+
+    `kind` is the kind of finding that it makes; None for places that take longer, where it depends
+    on which of their elements gain most. `places` are in calls of their own if it `is_moving`.
+    `classes` are those of the elements; `excess[call]` is the largest excess of a class there, a
+    logarithm. `period` is the n of "every n-th element", else 0. One that `is_alone` is not joined
+    with others that are alike.
+    """
+
+    kind: Kind | None
+    places: tuple[Place, ...]
+    classes: frozenset[int]
+    excess: Floats
+    chosen: Ints
+    saved_ns: Floats
+    period: int = 0
+    is_moving: bool = False
+    is_alone: bool = False
+
+    @cached_property
+    def calls(self) -> Bools:
+        """In which calls there is anything to take off."""
+        present: Bools = self.excess > 0
+        return present
+
+    @cached_property
+    def height(self) -> float:
+        """The median excess of these calls; every pair of candidates is compared by it."""
+        return float(np.median(self.excess[self.calls]))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The elements of a graph, their classes, how long calls usually are, and, by family, the
+    element of every span.
+
+    `of_span[family][span]` is -1 where a span has none: launches have none at all.
+    """
+
+    graph: Graph
+    elements: Elements
+    classes: list[ElementClass]
+    call_ns: float
+    of_span: dict[Family, Ints]
+
+    @property
+    def num_calls(self) -> int:
+        """The number of calls."""
+        return self.graph.spans.num_calls
+
+    @cached_property
+    def firsts_of_classes(self) -> Ints:
+        """By class the first one that differs from it in no more than what is before its gaps."""
+        firsts: dict[ElementClass, int] = {}
+        alike = [replace(one, before=0) for one in self.classes]
+        return np.array([firsts.setdefault(one, i) for i, one in enumerate(alike)], dtype=np.int64)
+
+    def first_classes(self, chosen: Ints) -> Ints:
+        """The class of each of the elements, or the first one like it."""
+        return self.firsts_of_classes[self.elements.kind[chosen]]
+
+    def least_ns(self, family: Family) -> float:
+        """The least time that the clocks can tell from none: a step, or, from rank to rank, how far
+        off two of them may be."""
+        is_across = family in (Family.TRAVEL, Family.LAUNCH)
+        return max(1.0, self.graph.spans.step_ns, self.graph.bound_ns if is_across else 0.0)
+
+
+def basis_of(graph: Graph) -> Basis:
+    """The elements of a graph."""
+    elements, classes = elements_of(graph)
+    lengths = graph.call_end - graph.call_start
+    of_span = {}
+    for family in (Family.OWN, Family.GAP, Family.TRAVEL):
+        of_family = np.flatnonzero(elements.family == family)
+        of_span[family] = np.full(len(graph.spans), -1, dtype=np.int64)
+        of_span[family][elements.at[of_family]] = of_family
+    call_ns = float(np.median(lengths)) if len(lengths) else 0.0
+    return Basis(graph, elements, classes, call_ns, of_span)
+
+
+@dataclass
+class Comparable:
+    """The elements of one class, which do the same thing: kinds look for candidates in these.
+
+    `number` is that of the class, `value_ns` what is left to explain of each element: a kind takes
+    out what it has found, for those after it. `bound_ns` is how far off two clocks may be.
+    """
+
+    basis: Basis
+    number: int
+    chosen: Ints
+    value_ns: Floats
+    bound_ns: float
+
+    @property
+    def family(self) -> Family:
+        """What kind of time it is: work, a gap, a transfer, a launch."""
+        return self.basis.classes[self.number].family
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether its elements do the same thing."""
+        return self.basis.classes[self.number].is_alike
+
+    @property
+    def least_ns(self) -> float:
+        """The least time of one that the clocks can tell from none."""
+        return self.basis.least_ns(self.family)
+
+    @property
+    def floor_ns(self) -> float:
+        """Less than this in a call is not looked at."""
+        return LEAST_SAVED[self.family] * self.basis.call_ns
+
+    def candidate(
+        self,
+        kind: Kind | None,
+        places: tuple[Place, ...],
+        excess: Floats,
+        chosen: Ints,
+        saved_ns: Floats,
+        *,
+        is_alone: bool = False,
+    ) -> Candidate:
+        """What is wrong with these elements of the class."""
+        classes = frozenset([self.number])
+        return Candidate(kind, places, classes, excess, chosen, saved_ns, is_alone=is_alone)
+
+
+def union(members: Sequence[Candidate], places: tuple[Place, ...]) -> Candidate:
+    """All of some candidates; of an element that several shorten, the largest part goes."""
+    chosen = np.concatenate([member.chosen for member in members])
+    saved = np.concatenate([member.saved_ns for member in members])
+    distinct, inverse = np.unique(chosen, return_inverse=True)
+    largest = np.zeros(len(distinct))
+    np.maximum.at(largest, inverse, saved)
+    return Candidate(
+        members[0].kind,
+        places,
+        frozenset().union(*(member.classes for member in members)),
+        np.max([member.excess for member in members], axis=0),
+        distinct,
+        largest,
+        members[0].period,
+        is_alone=members[0].is_alone,
+    )
+
+
+def without_chance(basis: Basis, candidate: Candidate) -> Candidate:
+    """Leave out calls in which there is hardly anything to take off."""
+    call = basis.elements.call[candidate.chosen]
+    saved = np.bincount(call, weights=candidate.saved_ns, minlength=basis.num_calls)
+    is_about = saved >= LEAST_OF_CALL * saved.max()
+    kept = is_about[call]
+    return replace(
+        candidate,
+        excess=np.where(is_about, candidate.excess, 0.0),
+        chosen=candidate.chosen[kept],
+        saved_ns=candidate.saved_ns[kept],
+    )
+
+
+def is_once(basis: Basis, candidate: Candidate) -> bool:
+    """Whether it is about one place in one call, in one class: one event, or a few."""
+    elements, chosen = basis.elements, candidate.chosen
+    columns = (elements.kind, elements.call, elements.first, elements.second)
+    return all((column[chosen] == column[chosen[0]]).all() for column in columns)
+
+
+def is_usual(basis: Basis, candidate: Candidate) -> bool:
+    """Whether all places have it in most calls: that is how calls are, and none of them is slow.
+
+    What grows from call to call is no more usual at the end.
+    """
+    if candidate.kind is not None or candidate.is_moving:
+        return False
+    if any(
+        place.is_link or (place.first, place.second) != (ALL, ALL) for place in candidate.places
+    ):
+        return False
+    return 2 * int(candidate.calls.sum()) > basis.num_calls and not grows(candidate.excess)

@@ -1,0 +1,95 @@
+"""Places that take longer than comparable ones for the same work, or do nothing for longer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.excess import (
+    ALL,
+    Cells,
+    Deviation,
+    cells_of_elements,
+    find_deviations,
+)
+from kprof.analysis.findings.thresholds import BY_OUTLIERS, OUTLIER_RATIO, UNEVEN
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools, Floats, Ints
+
+
+def slow_places(one: Comparable) -> list[Candidate]:
+    """The excesses of a class, each as a candidate."""
+    chosen, value, floor_ns = one.chosen, one.value_ns, one.floor_ns
+    elements = one.basis.elements
+    if len(chosen) < 2 or one.family is Family.TRAVEL:
+        return []
+    cells, cell = cells_of_elements(elements, chosen, value)
+    spread = log_spread(value, floor_ns / float(cells.count.mean()))
+    excesses = find_deviations(cells, floor_ns, one.basis.num_calls, spread)
+    found = []
+    for deviation in excesses.deviations:
+        saved = saved_by(cells, cell, value, deviation, excesses.usual_ns, floor_ns)
+        # Slow items were taken out of `value`; those of a slow place are slow twice.
+        saved *= elements.value_ns[chosen] / np.maximum(value, 1e-9)
+        place = _place(one, deviation)
+        found += slow_candidate(one, deviation, place, chosen, saved, cell)
+    return found
+
+
+def _place(one: Comparable, deviation: Deviation) -> Place:
+    """All ranks that have a class are that rank where only one of them has it."""
+    ranks = np.unique(one.basis.elements.first[one.chosen])
+    is_only_one = len(ranks) == 1 and (one.basis.graph.launch_rank != ranks[0]).any()
+    return Place(
+        int(ranks[0]) if deviation.first == ALL and is_only_one else deviation.first,
+        deviation.second,
+    )
+
+
+def log_spread(value: Floats, floor_ns: float = 0.0) -> float:
+    """The spread of the logarithms of the lower part of values, which nothing makes longer."""
+    if len(value) < 8:
+        return 0.0
+    lowest, low = np.quantile(np.log(np.maximum(value, 0.0) + max(floor_ns, 1.0)), [0.05, 0.3])
+    return float(low - lowest) / 1.1205
+
+
+def slow_candidate(
+    one: Comparable, deviation: Deviation, place: Place, chosen: Ints, saved: Floats, cell: Ints
+) -> list[Candidate]:
+    """The candidate of a deviation, unless it is too small in every cell to be looked at."""
+    if np.bincount(cell, weights=saved).max() < one.floor_ns:
+        return []
+    excess = np.where(deviation.calls, deviation.excess, 0.0)
+    is_in = saved > 0
+    return [one.candidate(None, (place,), excess, chosen[is_in], saved[is_in])]
+
+
+def members(cells: Cells, deviation: Deviation) -> Bools:
+    """Which cells a deviation is laid to."""
+    return deviation.calls[cells.call] & deviation.covers(cells.first, cells.second)
+
+
+def saved_by(
+    cells: Cells, cell: Ints, value: Floats, deviation: Deviation, usual_ns: float, floor_ns: float
+) -> Floats:
+    """What to take off every element so that its cell is rid of the excess of a deviation.
+
+    The noise of the cell stays: its time is scaled, not set. Where a few elements account for most
+    of the excess it is taken from those.
+    """
+    is_in = members(cells, deviation)
+    left = (cells.sum_ns + floor_ns) * np.exp(-deviation.excess[cells.call]) - floor_ns
+    excess = np.where(is_in, np.maximum(0.0, cells.sum_ns - np.maximum(left, 0.0)), 0.0)
+    beyond = np.where(value > OUTLIER_RATIO * usual_ns, value - usual_ns, 0.0)
+    beyond_of_cell = np.bincount(cell, weights=beyond, minlength=len(cells.count))
+    count_beyond = np.bincount(cell, weights=beyond > 0, minlength=len(cells.count))
+    others = cells.sum_ns - np.bincount(
+        cell, weights=np.where(beyond > 0, value, 0.0), minlength=len(cells.count)
+    )
+    are_usual = others < UNEVEN * usual_ns * (cells.count - count_beyond)
+    few = is_in & (beyond_of_cell >= BY_OUTLIERS * excess) & are_usual
+    share_of_beyond = excess / np.maximum(beyond_of_cell, 1e-9)
+    share_of_all = excess / np.maximum(cells.sum_ns, 1e-9)
+    saved = np.where(few[cell], beyond * share_of_beyond[cell], value * share_of_all[cell])
+    return np.minimum(saved, value)

@@ -1,0 +1,60 @@
+"""What a doubt is: something that a recording cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kprof.analysis.findings.finding import RestsOn
+from kprof.analysis.findings.kinds import resting_on
+
+
+class DoubtKind(str, Enum):
+    """The vocabulary of doubts."""
+
+    HUNG = "hung"  # nothing moved for a while
+    LOST_EVENTS = "lost_events"  # events were dropped
+    MISSING_RANKS = "missing_ranks"  # ranks left nothing
+    LOST_LAUNCHES = "lost_launches"  # processes or ranks that lost launches, or never recorded
+    OPEN_SPANS = "open_spans"  # spans begun and never ended
+    UNREADABLE = "unreadable"  # records that say less than they should
+    UNALIGNED_CLOCKS = "unaligned_clocks"  # the ranks are not on one clock
+    WEAK_CLOCKS = "weak_clocks"  # the one clock was not calibrated around all launches
+    CAUSALITY = "causality"  # waits that ended before their send began
+    SHARED_CORES = "shared_cores"  # more CPU ranks than cores
+    GUESSED_METADATA = "guessed_metadata"  # what an import had to guess
+    SAMPLED_CALLS = "sampled_calls"  # not all calls were replayed
+    SAMPLED_FLOWS = "sampled_flows"  # not all sends and waits were paired
+    UNMATCHED_FLOWS = "unmatched_flows"  # sends and waits without a partner
+    ONE_CALL = "one_call"  # nothing can be said about when
+    ONE_RANK = "one_rank"  # no other rank to compare with
+    ONE_BLOCK = "one_block"  # no other block to compare with
+    PART_OF_LAUNCHES = "part_of_launches"  # blocks or warps of launches were left out
+    NO_FLOWS = "no_flows"  # no send is joined with a wait
+    NO_WAITS = "no_waits"  # no wait was recorded
+    NOT_REPLAYED = "not_replayed"  # why there is no what-if
+    WARM_UP = "warm_up"  # first calls that were left out
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that the recording cannot say.
+
+    It `undermines` what kinds of findings rest on. `is_grave` is for what a reader must know before
+    everything else; `evidence` are the numbers behind the sentence.
+    """
+
+    kind: DoubtKind
+    sentence: str
+    remedy: str
+    undermines: frozenset[RestsOn] = frozenset()
+    is_grave: bool = False
+    ranks: tuple[int, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def takes_out(self) -> frozenset[str]:
+        """The names of the kinds of findings that are left out because of it."""
+        return frozenset(kind.name for kind in resting_on(self.undermines))

@@ -1,0 +1,255 @@
+"""All findings of a summary, with their places in the trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kprof.analysis.findings import words
+from kprof.analysis.findings.doubt import Doubt, DoubtKind
+from kprof.analysis.findings.doubts import doubts_of
+from kprof.analysis.findings.explanation import Explanation, explain_summary
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.found import Findings, Rest, limit_in_front
+from kprof.analysis.findings.kinds import all_kinds, resting_on
+from kprof.analysis.findings.limits import Limit, LimitKind
+from kprof.analysis.findings.made_of import rate_of
+from kprof.analysis.findings.places import place_of, place_of_design
+from kprof.analysis.findings.rest import rest_of
+from kprof.analysis.findings.sampled_blocks import some_blocks
+from kprof.analysis.findings.waits import waits_of
+from kprof.analysis.findings.when import When
+from kprof.analysis.hung import without_hung_calls
+from kprof.analysis.memo import memo
+from kprof.analysis.skew import launch_starts
+from kprof.analysis.summary import Summary
+from kprof.analysis.warmup import steady_part
+from kprof.analysis.wording import counted, duration, members
+from kprof.capture.losses import why_empty
+from kprof.errors import CallTooLargeError
+
+# Where ranks have no clock in common each is replayed by itself; of more it takes long.
+_MOST_RANKS: Final = 8
+_OF_ALL_BLOCKS: Final = frozenset({LimitKind.FEW_BLOCKS, LimitKind.WAVES})
+
+
+@memo
+def find(summary: Summary) -> Findings:
+    """Everything that can be said about a run.
+
+    Works on every trace: what cannot be said is a doubt, and the findings that rest on it are left
+    out.
+    """
+    doubts = doubts_of(summary)
+    if summary.trace.is_empty():
+        why = why_empty(summary.trace.manifest, summary.trace.ranks)
+        why = why or "nothing was recorded, or the selection leaves nothing"
+        empty = f"The capture holds no events: {why}"
+        return Findings(tuple(d for d in doubts if d.is_grave), (), Rest(empty, 0.0))
+    others = without_hung_calls(summary)
+    if others is None:
+        return Findings(tuple(doubts), (), Rest("No call was recorded that did not hang", 0.0))
+    return _find_among(others, doubts)
+
+
+def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
+    taken_out = resting_on(frozenset[RestsOn]().union(*(doubt.undermines for doubt in doubts)))
+    if all(RestsOn.TIMES not in kind.rests_on for kind in set(all_kinds()) - taken_out):
+        return _by_count(summary, doubts, taken_out)
+    try:
+        if not summary.trace.is_on_one_clock:
+            return _rank_by_rank(summary, doubts, taken_out)
+        explanation = explain_summary(summary, taken_out)
+    except CallTooLargeError as error:
+        if sample := some_blocks(summary):
+            return _find_among(sample[0], [sample[1], *doubts])
+        return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
+    limits = _known_limits(summary, explanation.limits, taken_out)
+    explanation = replace(explanation, limits=limits)
+    recorded = frozenset(info.rank for info in summary.trace.ranks if info.is_recorded)
+    findings = [
+        _looked_up(summary, finding.kind.among(finding, recorded))
+        for finding in explanation.findings
+        if finding.kind not in taken_out
+    ]
+    if not findings and _has_no_flows(doubts):
+        by_itself = _rank_by_rank(summary, doubts, taken_out)
+        if by_itself.findings:
+            return by_itself
+    rest = rest_of(summary, explanation, findings)
+    return Findings(
+        (*doubts, *_of_sample(explanation)),
+        tuple(_in_trace(summary, explanation, findings)),
+        rest,
+        explanation.ordinals,
+        explanation.num_calls,
+        explanation.total_ns,
+        _headline(summary, rest, findings, explanation.ordinals),
+    )
+
+
+def _headline(
+    summary: Summary, rest: Rest, findings: Sequence[Finding], ordinals: Sequence[int]
+) -> Limit | None:
+    """The limit that the headline is about, with its place in the trace."""
+    limit = limit_in_front(rest, findings)
+    if limit is None:
+        return None
+    where_ns, tracks = place_of_design(summary, limit, ordinals)
+    return replace(limit, where_ns=where_ns, tracks=tracks)
+
+
+def _looked_up(summary: Summary, finding: Finding) -> Finding:
+    """A finding with what tables know beyond the replay."""
+    is_on_gpu = any(info.target in ("cuda", "hip") for info in summary.trace.ranks)
+    rate = rate_of(summary, finding.region)
+    return finding.kind.looked_up(summary, replace(finding, is_on_gpu=is_on_gpu, rate=rate))
+
+
+def _in_trace(
+    summary: Summary, explanation: Explanation, findings: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Findings with their ids, places, waits and proofs."""
+    steady = steady_part(summary)[0]
+    least = float("inf")
+    for finding, waits in zip(_with_ids(findings), waits_of(steady, findings), strict=True):
+        where_ns, tracks = place_of(summary, finding, explanation.ordinals)
+        yield replace(
+            finding,
+            waits=waits,
+            where_ns=where_ns,
+            tracks=tracks,
+            evidence=_gains(finding, explanation),
+            warm_up=explanation.warm_up,
+            # One that gains less than a later one hides that.
+            is_hidden=least < finding.gain_ns,
+        )
+        least = min(least, finding.gain_ns)
+
+
+def _rank_by_rank(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind]) -> Findings:
+    """What each rank would gain by itself, and what counts say: ranks have no clock in common, or
+    nothing joins their sends and waits."""
+    found = list(_by_count(summary, doubts, taken_out).findings)
+    ranks = [info.rank for info in summary.trace.ranks]
+    for rank in ranks[:_MOST_RANKS]:
+        own = summary.select(ranks=(rank,))
+        explanation = explain_summary(own, taken_out)
+        its = [
+            _looked_up(own, replace(finding, ranks=(rank,)))
+            for finding in explanation.findings
+            if finding.kind not in taken_out
+        ]
+        found += _in_trace(own, explanation, its)
+    found = _with_ids(_alike(found))
+    said = "" if found else "No rank by itself has anything that would make its calls shorter"
+    return Findings(tuple(doubts), tuple(found), Rest(said, 0.0))
+
+
+def _known_limits(
+    summary: Summary, limits: tuple[Limit, ...], taken_out: frozenset[Kind]
+) -> tuple[Limit, ...]:
+    """Without any where all threads of a rank take turns on one core: there, what waits in a rank
+    waits for its turn. Without those about the number of blocks, where not all are known."""
+    if all(info.target == "cpu" and info.num_cores for info in summary.trace.manifest.ranks):
+        return ()
+    hidden = _OF_ALL_BLOCKS if resting_on(frozenset({RestsOn.ALL_BLOCKS})) <= taken_out else ()
+    return tuple(limit for limit in limits if limit.kind not in hidden)
+
+
+def _has_no_flows(doubts: list[Doubt]) -> bool:
+    """Whether waits take as long in every replay, so that no other rank gets faster."""
+    return any(doubt.kind is DoubtKind.NO_FLOWS for doubt in doubts)
+
+
+def _alike(found: list[Finding]) -> list[Finding]:
+    """Counts first, then by gain. What several ranks have alike, in the same calls if not in all,
+    is one finding, that of the rank with the largest gain, which names them all."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in sorted(found, key=lambda finding: (finding.is_timed, -finding.gain_ns)):
+        is_own = finding.ranks if not finding.is_timed else ()
+        calls = () if finding.when is When.ALWAYS else finding.costly_calls
+        key = finding.kind, finding.blocks, finding.region, is_own, calls
+        groups.setdefault(key, []).append(finding)
+    united = []
+    for first, *others in groups.values():
+        ranks = tuple(sorted({rank for f in (first, *others) for rank in f.ranks}))
+        # Its own places and facts are those of one rank.
+        of_all = replace(first, ranks=ranks, facts=None if others else first.facts)
+        united.append(replace(of_all, places=()))
+    return united
+
+
+def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind]) -> Findings:
+    """What counts alone say, where times are in doubt."""
+    kinds = [kind for kind in all_kinds() if kind not in taken_out]
+    found = []
+    for finding in _with_ids([finding for kind in kinds for finding in kind.counted(summary)]):
+        where_ns, tracks = place_of(summary, finding, finding.calls)
+        found.append(replace(finding, where_ns=where_ns, tracks=tracks))
+    num_calls = int(launch_starts(summary)["ordinal"].nunique())
+    is_one = len([info for info in summary.trace.ranks if info.is_recorded]) == 1
+    places = "blocks" if is_one else "ranks"
+    said = "" if found else f"All {places} have about as many events in every region"
+    if any(doubt.kind is DoubtKind.ONE_BLOCK for doubt in doubts):
+        said = "The one block has no other to compare its counts with"
+    if not any(kind.counts_items for kind in kinds):
+        said = "Nothing else can be said about this recording"
+    return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
+
+
+def _not_replayed(error: CallTooLargeError) -> Doubt:
+    return Doubt(
+        DoubtKind.NOT_REPLAYED,
+        f"No gain can be worked out: {error.reason}",
+        error.remedy,
+        frozenset({RestsOn.TIMES}),
+        is_grave=True,
+    )
+
+
+def _with_ids(findings: Sequence[Finding]) -> list[Finding]:
+    """Every finding with its id: its kind and its place, numbered where two would be the same."""
+    seen: Counter[str] = Counter()
+    named = []
+    for finding in findings:
+        name = f"{finding.kind.name}/{words.key(finding)}"
+        seen[name] += 1
+        named.append(replace(finding, id=name if seen[name] == 1 else f"{name}-{seen[name]}"))
+    return named
+
+
+def _gains(finding: Finding, explanation: Explanation) -> tuple[dict[str, float], ...]:
+    """What every call would gain: the proof of a finding."""
+    pairs = zip(explanation.ordinals, finding.gains_ns, strict=True)
+    return tuple({"call": ordinal, "gain_ns": gain} for ordinal, gain in pairs)
+
+
+def _of_sample(explanation: Explanation) -> Iterator[Doubt]:
+    """Which calls were looked at, where not all were."""
+    if explanation.warm_up:
+        yield Doubt(
+            DoubtKind.WARM_UP,
+            f"{members('Call', explanation.warm_up)} took much longer than "
+            f"{_others(explanation)}: a warm-up, left out of findings and efficiency",
+            "call the kernel once with a null buffer before the calls that count; tables and "
+            "pictures hold every call, --launches chooses",
+            evidence={"calls": list(explanation.warm_up)},
+        )
+    looked_at, steady = len(explanation.ordinals), explanation.num_calls - len(explanation.warm_up)
+    if looked_at < steady:
+        yield Doubt(
+            DoubtKind.SAMPLED_CALLS,
+            f"Of {counted(steady, 'call', 'calls')} {looked_at} were replayed, typical and slow "
+            f"ones, {duration(explanation.total_ns)} together",
+            "select launches (--launches) to look at others",
+            evidence={"calls": list(explanation.ordinals), "of_calls": steady},
+        )
+
+
+def _others(explanation: Explanation) -> str:
+    """What calls of a warm-up are compared with: a kernel may begin in the middle of a run."""
+    is_at_begin = explanation.warm_up == tuple(range(len(explanation.warm_up)))
+    return "the others" if is_at_begin else "later calls of the same kernels"

@@ -1,0 +1,221 @@
+"""Which candidates pay, one after the other.
+
+The candidate with the largest gain is applied, and all others are measured again on what is left:
+a symptom has no gain left once its cause is gone. Where several gain about as much, the one that
+takes the least away is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kprof.analysis.findings.candidates.candidate import (
+    Basis,
+    Candidate,
+    Comparable,
+    is_once,
+    is_usual,
+    union,
+)
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.candidates.grouping import joined, with_scattered
+from kprof.analysis.findings.described import finding_of
+from kprof.analysis.findings.finding import Finding, Kind
+from kprof.analysis.findings.kinds import all_kinds
+from kprof.analysis.findings.thresholds import (
+    ABOUT_AS_MUCH,
+    LEAST_GAIN,
+    LEAST_GAIN_ONCE,
+    MANY_MORE,
+    MOST_FINDINGS,
+    MOSTLY_WITHIN,
+    OF_ONE_CLASS,
+    TOGETHER,
+)
+from kprof.analysis.replay.elements import edit_of
+from kprof.analysis.replay.replay import Edit, Replay
+from kprof.analysis.replay.spans import Floats
+
+
+def candidates_of(
+    basis: Basis, bound_ns: float = 0.0, left_out: frozenset[Kind] = frozenset()
+) -> list[Candidate]:
+    """All candidates, each by itself against the run as it was.
+
+    `bound_ns` is how far off two clocks may be, `left_out` what is in doubt in this recording.
+    """
+    kinds = [kind for kind in all_kinds() if kind not in left_out]
+    found: list[Candidate] = []
+    for number in range(len(basis.classes)):
+        chosen = np.flatnonzero(basis.elements.kind == number)
+        value_ns = basis.elements.value_ns[chosen].copy()
+        comparable = Comparable(basis, number, chosen, value_ns, bound_ns)
+        for kind in kinds:
+            found += kind.candidates(comparable)
+    # What is usual would hide what is not: both shorten the same calls.
+    return [c for c in joined(basis, found) if c.saved_ns.sum() > 0 and not is_usual(basis, c)]
+
+
+def _is_part(one: Candidate, other: Candidate) -> bool:
+    """Most of what one takes off are elements of the other, too."""
+    shared = np.isin(one.chosen, other.chosen)
+    return bool(one.saved_ns[shared].sum() >= MOSTLY_WITHIN * one.saved_ns.sum())
+
+
+def _has_more_items(candidate: Candidate) -> bool:
+    """Whether places have more items than comparable ones, and are not slow by themselves."""
+    return candidate.kind is not None and candidate.kind.counts_items and not candidate.is_alone
+
+
+def _has_many_more(candidate: Candidate) -> bool:
+    """Whether ranks as a whole have so many more items that a reader of the counts would ask."""
+    are_ranks = all(
+        not place.is_link and place.first != ALL and place.second == ALL
+        for place in candidate.places
+    )
+    if not _has_more_items(candidate) or not are_ranks:
+        return False
+    return bool(np.median(candidate.excess[candidate.calls]) >= np.log(MANY_MORE))
+
+
+class Search:
+    """The greedy search over candidates; `left` is the part of every element that is left."""
+
+    def __init__(self, basis: Basis, candidates: list[Candidate]) -> None:
+        self.basis = basis
+        # Each with the numbers of those that it unites, which may hide one another.
+        single: list[tuple[Candidate, tuple[int, ...]]] = [(one, ()) for one in candidates]
+        self.candidates = single + with_scattered(basis, candidates)
+        self.replay = Replay(basis.graph)
+        self.left = np.ones(len(basis.elements))
+        self.ends = self.replay.call_ends([Edit()])[0]
+        # Whether something is left that gains enough, but only once.
+        self.has_chance = False
+        self.used: list[Candidate] = []
+        lengths = (basis.graph.call_end - basis.graph.call_start).astype(float)
+        self.total_ns = float(lengths.sum())
+
+    def run(self) -> list[Finding]:
+        """The best candidate, then the best one of what is left, and so on."""
+        found: list[Finding] = []
+        open_ones = list(range(len(self.candidates)))
+        candidates = [candidate for candidate, _ in self.candidates]
+        totals = np.zeros(len(candidates))
+        while open_ones and len(found) < MOST_FINDINGS:
+            gains = self._gains([candidates[i] for i in open_ones])
+            totals[:] = 0.0
+            totals[open_ones] = gains.sum(axis=1)
+            if not found:
+                alone = totals.copy()
+            self._weigh(totals)
+            if totals.max() < LEAST_GAIN * self.total_ns:
+                break
+            best = self._choose(candidates, totals)
+            by_call = gains[open_ones.index(best)]
+            found.append(self._finding(candidates[best], by_call, float(alone[best])))
+            self._apply(candidates[best])
+            self.used.append(candidates[best])
+            open_ones.remove(best)
+        return found
+
+    def below(self) -> Finding | None:
+        """Of the ranks that have many more items than the others, and that are not found, the one
+        that gains most on top of what is found, where that is too little for a finding."""
+        named = {place.first for candidate in self.used for place in candidate.places}
+        open_ones = [
+            candidate
+            for candidate, _ in self.candidates
+            if _has_many_more(candidate) and not named & {place.first for place in candidate.places}
+        ]
+        if not open_ones:
+            return None
+        gains = self._gains(open_ones)
+        best = int(gains.sum(axis=1).argmax())
+        gain = float(gains[best].sum())
+        if gain >= LEAST_GAIN * self.total_ns:
+            return None
+        return self._finding(open_ones[best], gains[best], gain)
+
+    def _finding(self, candidate: Candidate, gains_ns: Floats, alone_ns: float) -> Finding:
+        main = self._main_class(candidate, float(gains_ns.sum()))
+        return finding_of(self.basis, candidate, gains_ns, main, alone_ns)
+
+    def _weigh(self, totals: Floats) -> None:
+        """Set to 0 what is no explanation of its own, in place."""
+        self.has_chance = False
+        for i, (candidate, _) in enumerate(self.candidates):
+            # What took long once is chance more often than what comes again.
+            if is_once(self.basis, candidate) and totals[i] < LEAST_GAIN_ONCE * self.total_ns:
+                self.has_chance |= bool(totals[i] >= LEAST_GAIN * self.total_ns)
+                totals[i] = 0.0
+        for i, (_, parts) in enumerate(self.candidates):
+            if parts:
+                alone = np.maximum(totals[list(parts)], 0.0).sum()
+                totals[i] *= totals[i] > TOGETHER * alone
+
+    def _edit(self, candidate: Candidate) -> Edit:
+        """What a candidate takes off on top of what is taken already."""
+        more = candidate.saved_ns * self.left[candidate.chosen]
+        return edit_of(self.basis.elements, candidate.chosen, more)
+
+    def _gains(self, candidates: list[Candidate]) -> Floats:
+        gains: Floats = self.ends[None, :] - self.replay.call_ends(
+            [self._edit(h) for h in candidates]
+        )
+        return gains
+
+    def _gain_after(self, first: Candidate, then: Candidate) -> float:
+        """What a candidate gains on top of another."""
+        both = [first, union([first, then], then.places)]
+        gains = self._gains(both).sum(axis=1)
+        return float(gains[1] - gains[0])
+
+    def _choose(self, candidates: list[Candidate], totals: Floats) -> int:
+        """The best one; of those that gain about as much the one that takes the least away, unless
+        the best one still pays without that: then both are causes, and the best one comes first.
+
+        Where a place has more items and takes longer for each, the items are meant: they share a
+        link.
+        """
+        best = int(totals.argmax())
+        close = [best]
+        for other in np.flatnonzero(totals >= ABOUT_AS_MUCH * totals[best]).tolist():
+            if other != best and _is_part(candidates[other], candidates[best]):
+                close.append(other)
+        least = min(close, key=lambda i: float(candidates[i].saved_ns.sum()))
+        least_ns = LEAST_GAIN * self.total_ns
+        if least != best and self._gain_after(candidates[least], candidates[best]) >= least_ns:
+            least = best
+        for other in np.flatnonzero(totals >= ABOUT_AS_MUCH * totals[least]).tolist():
+            has_more = _has_more_items(candidates[other])
+            if has_more and candidates[other].places == candidates[least].places:
+                return int(other)
+        return least
+
+    def _main_class(self, candidate: Candidate, gain: float) -> int | None:
+        """The class that gains almost all of it by itself."""
+        # Gaps before a region are one class here, whatever comes before them.
+        firsts = self.basis.firsts_of_classes
+        classes = sorted({int(firsts[number]) for number in candidate.classes})
+        if len(classes) == 1:
+            return classes[0]
+        number_of = self.basis.first_classes(candidate.chosen)
+        parts = [
+            replace(
+                candidate,
+                chosen=candidate.chosen[number_of == number],
+                saved_ns=candidate.saved_ns[number_of == number],
+            )
+            for number in classes
+        ]
+        gains = self._gains(parts).sum(axis=1)
+        best = int(gains.argmax())
+        return classes[best] if gains[best] >= OF_ONE_CLASS * gain else None
+
+    def _apply(self, candidate: Candidate) -> None:
+        self.replay.keep(self._edit(candidate))
+        value = np.maximum(self.basis.elements.value_ns[candidate.chosen], 1e-9)
+        self.left[candidate.chosen] *= np.maximum(0.0, 1 - candidate.saved_ns / value)
+        self.ends = self.replay.call_ends([Edit()])[0]

@@ -1,0 +1,100 @@
+"""A rank launches later than the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kprof.analysis.findings import words
+from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
+from kprof.analysis.findings.candidates.outliers import outliers
+from kprof.analysis.findings.candidates.slow_places import slow_places
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.measured import Measured
+from kprof.analysis.findings.places import LAUNCHES, Where
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.skew import launch_starts
+from kprof.analysis.summary import Summary
+
+_MOST_NAMED: Final = 3
+
+
+@dataclass(frozen=True)
+class Facts:
+    """(rank, number of calls in which it was the last to start), the most frequent first."""
+
+    last: tuple[tuple[int, int], ...]
+
+
+class LateStart(Kind):
+    """A rank launches later than the others."""
+
+    name = "late_start"
+    finds = "a rank launches later than the others"
+    replays = "it starts with them"
+    rests_on = frozenset({RestsOn.TIMES, RestsOn.COMMON_CLOCK})
+
+    def candidates(self, comparable: Comparable) -> list[Candidate]:
+        """Launches that are late now and then, and ranks that launch late."""
+        if comparable.family is not Family.LAUNCH:
+            return []
+        return [*outliers(comparable, self), *slow_places(comparable)]
+
+    def covers(self, candidate: Candidate, family: Family | None) -> bool:
+        """Places where the time until the launch gains most."""
+        return family is Family.LAUNCH
+
+    def among(self, finding: Finding, recorded: frozenset[int]) -> Finding:
+        """As it is: ranks that start late in turn are named, also where it is all of them."""
+        return finding
+
+    def looked_up(self, summary: Summary, finding: Finding) -> Finding:
+        """In how many of its calls each of several ranks was the last to start."""
+        if len(finding.ranks) < 2:
+            return finding
+        starts = launch_starts(summary)
+        is_its = starts["ordinal"].isin(finding.calls) & starts["rank"].isin(finding.ranks)
+        first = starts[is_its].groupby(["ordinal", "rank"])["first_ns"].min().reset_index()
+        last = first.sort_values("first_ns", kind="stable").groupby("ordinal")["rank"].last()
+        counts = Counter(int(rank) for rank in last.tolist())
+        return replace(finding, facts=Facts(tuple(counts.most_common())))
+
+    def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
+        """From the first rank's start to that of the rank that is last; their launches."""
+        starts = launch_starts(summary)
+        of_call = starts[starts["ordinal"] == ordinal].groupby("rank")["first_ns"].min()
+        first_ns = {int(r): int(first) for r, first in zip(of_call.index, of_call, strict=True)}
+        late = [rank for rank in first_ns if rank in finding.ranks] or list(first_ns)
+        if not late:
+            return None, ()
+        last, first = max(late, key=first_ns.__getitem__), min(first_ns, key=first_ns.__getitem__)
+        window = first_ns[first], max(first_ns[last], first_ns[first] + 1)
+        return window, tuple((rank, LAUNCHES) for rank in dict.fromkeys((last, first)))
+
+    def figures(self, is_wait: bool) -> tuple[str, ...]:
+        """The launches of all ranks."""
+        return "launches", "critical-path"
+
+    def fact(self, finding: Finding) -> str:
+        """Rank 3 starts late; Rank 0 starts late in 7 of 20 calls, rank 1 in 5"""
+        last = finding.facts.last if isinstance(finding.facts, Facts) else ()
+        if 1 < len(last) <= _MOST_NAMED:
+            (rank, count), *others = last
+            parts = [f"Rank {rank} starts late in {count} of {len(finding.gains_ns)} calls"]
+            return ", ".join([*parts, *(f"rank {r} in {n}" for r, n in others)])
+        starts = "starts" if words.is_singular(finding) else "start"
+        return f"{words.place(finding)} {starts} late{words.when(finding)}"
+
+    def advice(self, finding: Finding) -> str:
+        """The host, before the launch."""
+        there = words.lowered(words.place(finding)) if finding.ranks else "a rank"
+        return f"look at what the host does before it launches the kernel on {there}"
+
+    def growth(self, finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+        """Rank 3 starts later than before"""
+        starts = "started" if is_gone else "starts" if words.is_singular(finding) else "start"
+        return f"{words.place(finding)} {starts} later {'before' if is_gone else 'than before'}"
+
+
+KIND = LateStart()

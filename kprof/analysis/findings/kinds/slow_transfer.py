@@ -1,0 +1,296 @@
+"""Data takes longer on a link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kprof.analysis.findings import words
+from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.excess import (
+    ALL,
+    Cells,
+    Deviation,
+    cells_of_elements,
+    find_deviations,
+    on_links_of,
+)
+from kprof.analysis.findings.candidates.slow_places import log_spread, saved_by, slow_candidate
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.thresholds import (
+    ALIKE,
+    BEST_TRANSFERS,
+    CLOCKS_OF_TWO_LINKS,
+    ENOUGH_TRANSFERS,
+    IN_MOST_CALLS,
+    LEAST_LINKS,
+    LINK_SPREAD,
+    LOW,
+    SLOW_LINK,
+)
+from kprof.analysis.replay.columns import grouped, grouped_median
+from kprof.analysis.replay.elements import Elements, Family
+from kprof.analysis.replay.spans import Floats, Ints
+from kprof.analysis.wording import ratio
+
+
+class SlowTransfer(Kind):
+    """Data takes longer on a link."""
+
+    name = "slow_transfer"
+    finds = "data takes longer on a link"
+    replays = "it takes as long as on the other links"
+    rests_on = frozenset({RestsOn.TIMES, RestsOn.COMMON_CLOCK})
+
+    def candidates(self, comparable: Comparable) -> list[Candidate]:
+        """Slow links, one by one, and all links between groups of ranks."""
+        if comparable.family is not Family.TRAVEL:
+            return []
+        return [*_slow_links(comparable), *_slow_crossings(comparable)]
+
+    def covers(self, candidate: Candidate, family: Family | None) -> bool:
+        """Links."""
+        return family is Family.TRAVEL
+
+    def figures(self, is_wait: bool) -> tuple[str, ...]:
+        """Who waits for whom."""
+        return "blame", "wait-distribution"
+
+    def fact(self, finding: Finding) -> str:
+        """Transfers from rank 1 to rank 2 are 3.0x slower than elsewhere"""
+        slower = f"{ratio(finding.factor)} slower than elsewhere"
+        return f"Transfers {words.place(finding)} are {slower}{words.when(finding)}"
+
+    def advice(self, finding: Finding) -> str:
+        """The route, and what shares it."""
+        return "check the route of that link, and what else is sent over it"
+
+
+KIND = SlowTransfer()
+
+
+def _slow_links(one: Comparable) -> list[Candidate]:
+    """Links whose transfers take longer, as seen where a wait was held up by one. What is known of
+    the others is the most that they can have taken; they are as slow as their link where it is so
+    in most calls."""
+    basis, chosen, floor_ns = one.basis, one.chosen, max(one.floor_ns, one.bound_ns)
+    elements = basis.elements
+    _, link = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
+    is_seen, seen_ns = elements.is_seen[chosen], _like_one_region(basis, chosen)
+    count = int(link.max(initial=-1)) + 1
+    has_seen = np.bincount(link, weights=is_seen, minlength=count) > 0
+    least = np.full(count, np.inf)
+    np.minimum.at(least, link, seen_ns)
+    is_bound = ~has_seen[link] & (seen_ns == least[link])
+    counts = is_seen | (is_bound if has_seen.mean() < 0.5 else np.zeros(len(link), dtype=bool))
+    if counts.sum() < 2:
+        return []
+    part, seen_ns = chosen[counts], seen_ns[counts]
+    seen_ns = np.minimum(seen_ns, _best_ns(elements, part, seen_ns))
+    cells, cell = cells_of_elements(elements, part, seen_ns)
+    spread = _spread(elements, part, seen_ns, floor_ns / float(cells.count.mean()))
+    excesses = find_deviations(cells, floor_ns, basis.num_calls, spread, _low(cells))
+    found = []
+    for deviation in _whole(elements, part, excesses.deviations):
+        deviation = _wherever_it_can_be(basis, chosen, deviation, excesses.usual_ns)
+        saved = saved_by(cells, cell, seen_ns, deviation, excesses.usual_ns, floor_ns)
+        share = np.minimum(1.0, saved / np.maximum(seen_ns, 1e-9))
+        saved = np.where(elements.is_seen[part], elements.value_ns[part] * share, 0.0)
+        if (saved > 0).any() and float(
+            np.median(saved[saved > 0])
+        ) < CLOCKS_OF_TWO_LINKS * one.bound_ns:
+            continue
+        usual_share = float(np.median(share[saved > 0])) if (saved > 0).any() else 0.0
+        hidden = on_links_of(deviation, elements, chosen[~is_seen])
+        found += slow_candidate(
+            one,
+            deviation,
+            _place_of(deviation, cells),
+            np.r_[part, hidden],
+            np.r_[saved, usual_share * elements.value_ns[hidden]],
+            np.r_[cell, np.full(len(hidden), int(cell.max()) + 1)],
+        )
+    return found
+
+
+def _whole(elements: Elements, part: Ints, deviations: list[Deviation]) -> list[Deviation]:
+    """All links into a rank, or out of it, in place of single ones, where all of these that were
+    seen are slow alike: of the others nothing is known."""
+    seen = part[elements.is_seen[part]]
+    links = set(zip(elements.first[seen].tolist(), elements.second[seen].tolist(), strict=True))
+    for end in (0, 1):
+        for rank in sorted({_link(deviation)[end] for deviation in deviations} - {ALL}):
+            single = [a for a in deviations if _link(a)[end] == rank and ALL not in _link(a)]
+            is_each = {_link(a) for a in single} == {link for link in links if link[end] == rank}
+            if len(single) > 1 and is_each and _are_alike(single):
+                others = [a for a in deviations if _link(a)[end] != rank or ALL in _link(a)]
+                first, second = (rank, ALL) if end == 0 else (ALL, rank)
+                deviations = [*others, _together(single, first, second)]
+    return deviations
+
+
+def _link(deviation: Deviation) -> tuple[int, int]:
+    return deviation.first, deviation.second
+
+
+def _are_alike(deviations: list[Deviation]) -> bool:
+    heights = [deviation.height for deviation in deviations]
+    return max(heights) - min(heights) <= ALIKE * max(heights)
+
+
+def _together(deviations: list[Deviation], first: int, second: int) -> Deviation:
+    calls = np.any([deviation.calls for deviation in deviations], axis=0)
+    return Deviation(
+        first, second, calls, np.max([deviation.excess for deviation in deviations], axis=0)
+    )
+
+
+def _low(cells: Cells) -> float:
+    """The quantile of links that is their level: where one rank has most of the links, no link of
+    that rank, so that they may all be slow."""
+    most = max(np.bincount(column).max() for column in (cells.first, cells.second))
+    return min(LOW, max(BEST_TRANSFERS, (1 - float(most) / len(cells.call)) / 2))
+
+
+def _wherever_it_can_be(
+    basis: Basis, chosen: Ints, deviation: Deviation, usual_ns: float
+) -> Deviation:
+    """A link that is slow in most calls that tell is slow in the others, too.
+
+    In those nobody ever had to wait for it.
+    """
+    elements, height = basis.elements, deviation.height
+    on_it = chosen[deviation.covers(elements.first[chosen], elements.second[chosen])]
+    cannot_be = elements.seen_ns[on_it] < usual_ns * np.exp(height / 2)
+    tells = np.zeros_like(deviation.calls)
+    tells[elements.call[on_it[elements.is_seen[on_it] | cannot_be]]] = True
+    if not tells.any() or deviation.calls[tells].mean() < IN_MOST_CALLS:
+        return deviation
+    calls = deviation.calls | ~tells
+    return replace(deviation, calls=calls, excess=np.where(tells, deviation.excess, height))
+
+
+def _best_ns(elements: Elements, part: Ints, seen_ns: Floats) -> Floats:
+    """No limit for transfers that were seen. The others took no more than the best bound of all,
+    nor than the best link usually takes: what is only known to be less than something is no reason
+    to call a link slow."""
+    is_seen = elements.is_seen[part]
+    if is_seen.all():
+        return np.full(len(part), np.inf)
+    best = float(np.quantile(seen_ns[~is_seen], 0.05))
+    if is_seen.any():
+        _, link = elements.links(part[is_seen])
+        of_links = grouped_median(link, seen_ns[is_seen], int(link.max()) + 1)
+        best = min(best, float(of_links.min()))
+    return np.where(is_seen, np.inf, best)
+
+
+def _like_one_region(basis: Basis, chosen: Ints) -> Floats:
+    """What transfers took, as if all were of one region: against what is usual in their own.
+
+    Where all of a region have one source or one destination, its links can only be compared with
+    those of other regions.
+    """
+    elements = basis.elements
+    seen_ns, is_seen = elements.seen_ns[chosen], elements.is_seen[chosen]
+    region = basis.graph.spans.region[elements.at[chosen]]
+    if not is_seen.any():
+        return seen_ns
+    overall = _usual_ns(elements, chosen, np.inf)
+    scaled = seen_ns.copy()
+    for number in np.unique(region).tolist():
+        here = region == number
+        ends = (elements.first[chosen[here]], elements.second[chosen[here]])
+        if (here & is_seen).sum() >= 8 and min(len(np.unique(end)) for end in ends) > 1:
+            scaled[here] *= overall / _usual_ns(elements, chosen[here], overall)
+    return scaled
+
+
+def _usual_ns(elements: Elements, chosen: Ints, otherwise: float) -> float:
+    """What the better ones of links take. Where others were done within less, only slow ones were
+    seen: then no more than those, and no more than `otherwise`."""
+    seen_ns, is_seen = elements.seen_ns[chosen], elements.is_seen[chosen]
+    _, link = elements.links(chosen)
+    of_links = grouped_median(link[is_seen], seen_ns[is_seen], int(link.max()) + 1)
+    usual = float(np.nanquantile(of_links, LOW, method="lower"))
+    if not is_seen.all():
+        most = float(np.quantile(seen_ns[~is_seen], BEST_TRANSFERS))
+        usual = min(most, otherwise) if most < usual else usual
+    return max(1.0, usual)
+
+
+def _spread(elements: Elements, part: Ints, seen_ns: Floats, floor_ns: float) -> float:
+    """The spread of the logarithm of transfers, each against what its link usually takes."""
+    seen, seen_ns = part[elements.is_seen[part]], seen_ns[elements.is_seen[part]]
+    if len(seen) == 0:
+        return LINK_SPREAD
+    _, link = elements.links(seen)
+    usual = grouped_median(link, seen_ns, int(link.max()) + 1)
+    is_told = (np.bincount(link) >= ENOUGH_TRANSFERS)[link]
+    alike = seen_ns / np.maximum(1.0, usual[link]) * float(np.median(seen_ns))
+    return log_spread(alike[is_told], floor_ns) or LINK_SPREAD
+
+
+def _place_of(deviation: Deviation, cells: Cells) -> Place:
+    """All links out of a rank that has one are this link."""
+    first, second = deviation.first, deviation.second
+    if first != ALL and second == ALL:
+        others = np.unique(cells.second[cells.first == first])
+        second = int(others[0]) if len(others) == 1 else ALL
+    elif second != ALL and first == ALL:
+        others = np.unique(cells.first[cells.second == second])
+        first = int(others[0]) if len(others) == 1 else ALL
+    return Place(first, second, True)
+
+
+def _slow_crossings(one: Comparable) -> list[Candidate]:
+    """All links between groups of ranks, as fast as those within: data travels fast within a host.
+
+    Ranks that are linked by fast transfers are one group. Where all slow links cross from group to
+    group, none of them gains anything as long as the others are slow: they are one candidate.
+    """
+    elements, chosen = one.basis.elements, one.chosen
+    if not elements.is_seen[chosen].any():
+        return []
+    seen = chosen[elements.is_seen[chosen]]
+    examples, link = elements.links(seen)
+    took = grouped_median(link, elements.seen_ns[seen], len(examples))
+    limit = SLOW_LINK * float(np.quantile(took, 0.1)) + one.bound_ns
+    is_fast, ends = took < limit, (elements.first[seen[examples]], elements.second[seen[examples]])
+    num_ranks = int(one.basis.graph.spans.rank.max()) + 1
+    group = _groups(ends[0][is_fast], ends[1][is_fast], num_ranks)
+    is_across = group[ends[0]] != group[ends[1]]
+    if is_fast.all() or (~is_fast & ~is_across).any() or is_across.sum() < LEAST_LINKS:
+        return []
+    return _across(one, group, float(np.median(took[is_fast])), seen, took[link])
+
+
+def _groups(first: Ints, second: Ints, num_ranks: int) -> Ints:
+    """The number of every rank's group: the lowest rank that fast links lead to."""
+    group = np.arange(num_ranks)
+    for _ in range(num_ranks):
+        lowest = np.minimum(group[first], group[second])
+        before = group.copy()
+        np.minimum.at(group, first, lowest)
+        np.minimum.at(group, second, lowest)
+        if (group == before).all():
+            break
+    return group
+
+
+def _across(
+    one: Comparable, group: Ints, usual_ns: float, seen: Ints, took: Floats
+) -> list[Candidate]:
+    elements = one.basis.elements
+    crosses = one.chosen[group[elements.first[one.chosen]] != group[elements.second[one.chosen]]]
+    level = float(np.median(took[np.isin(seen, crosses)]))
+    value = elements.value_ns[crosses]
+    saved = value * max(0.0, 1 - usual_ns / level)
+    excess = np.zeros(one.basis.num_calls)
+    excess[np.unique(elements.call[crosses])] = np.log(level / max(usual_ns, 1.0))
+    pairs = sorted(
+        set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
+    )
+    places = tuple(Place(first, second, True) for first, second in pairs)
+    return [one.candidate(KIND, places, excess, crosses, saved, is_alone=True)]

@@ -1,0 +1,140 @@
+"""Few blocks have most of a region's items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kprof.analysis.findings import words
+from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.places import Where, worst_beside_idle
+from kprof.analysis.findings.thresholds import FLOOR, MOST_LAUNCHES, MOST_OF_WORK, UNEVEN
+from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools, Ints
+from kprof.analysis.summary import Summary
+from kprof.analysis.wording import percent
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of `launched` blocks, how many have the region: in the launch with the fewest of them and in
+    that with the most; and how many have most of it, in the launch in the middle."""
+
+    least: int
+    most: int
+    with_most: int
+    launched: int
+
+
+class UnevenBlocks(Kind):
+    """Few blocks have most of a region's items."""
+
+    name = "uneven_blocks"
+    finds = "few blocks have most of a region's items"
+    replays = "the items are dealt out over all blocks of the launch"
+    rests_on = frozenset({RestsOn.ALL_EVENTS, RestsOn.ALL_BLOCKS})
+    order = 7
+    counts_items = True
+    fixing = "spreading it"
+
+    def candidates(self, comparable: Comparable) -> list[Candidate]:
+        """The region dealt out evenly over all blocks of its launches, idle ones included."""
+        return _uneven(comparable) if comparable.family is Family.OWN else []
+
+    def looked_up(self, summary: Summary, finding: Finding) -> Finding:
+        """How many blocks work on the region."""
+        return replace(finding, facts=_blocks_at_work(summary, finding.region))
+
+    def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
+        """The busiest block above an idle one."""
+        return worst_beside_idle(summary, finding, ordinal)
+
+    def figures(self, is_wait: bool) -> tuple[str, ...]:
+        """Work by block."""
+        return "blocks-work", "gantt"
+
+    def fact(self, finding: Finding) -> str:
+        """expert runs on only 25-29 of 264 blocks; 106 of 264 blocks do 80 % of expert"""
+        facts, region = finding.facts, finding.region or "one region"
+        if not isinstance(facts, Facts):
+            return f"{region} runs on only a few blocks{words.when(finding)}"
+        if 2 * facts.most <= facts.launched:
+            used = f"{facts.least}" if facts.least == facts.most else f"{facts.least}-{facts.most}"
+            fact = f"{region} runs on only {used} of {facts.launched:,} blocks"
+        else:
+            share = percent(MOST_OF_WORK)
+            fact = f"{facts.with_most} of {facts.launched:,} blocks do {share} of {region}"
+        return f"{fact}{words.when(finding)}"
+
+    def advice(self, finding: Finding) -> str:
+        """Spread it."""
+        return f"spread the work of {finding.region or 'the region'} over all blocks"
+
+
+KIND = UnevenBlocks()
+
+
+def _uneven(one: Comparable) -> list[Candidate]:
+    """By numbers of elements, so that what chance makes longer stays."""
+    basis, chosen = one.basis, one.chosen
+    elements, spans = basis.elements, basis.graph.spans
+    at = elements.at[chosen]
+    usual = float(elements.value_ns[chosen].mean())
+    examples, cell = grouped(spans.launch[at], spans.block[at])
+    launch = spans.launch[at][examples]
+    count = np.bincount(cell).astype(float)
+    total = np.bincount(launch, weights=count, minlength=len(spans.launch_blocks))
+    blocks = spans.launch_blocks[launch]
+    even = np.ceil(total[launch] / blocks)
+    has_many = count > UNEVEN * even
+    if _is_of_few_launches(launch, has_many):
+        return []
+    if usual * float((count - even)[has_many].max(initial=0.0)) < 3 * FLOOR * basis.call_ns:
+        return []
+    factor = np.minimum(1.0, even / count)[cell]
+    saved = elements.value_ns[chosen] * (1 - factor)
+    excess = np.zeros(basis.num_calls)
+    np.maximum.at(excess, elements.call[chosen], -np.log(factor))
+    is_in = saved > 0
+    everywhere = (Place(ALL, ALL),)
+    return [one.candidate(KIND, everywhere, excess, chosen[is_in], saved[is_in], is_alone=True)]
+
+
+def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:
+    """A block that has too many on one rank has a surplus.
+
+    A region is dealt out unevenly where it is so everywhere.
+    """
+    return len(np.unique(launch[has_many])) <= MOST_LAUNCHES * len(np.unique(launch))
+
+
+def _blocks_at_work(summary: Summary, region: str | None) -> Facts | None:
+    """The numbers of blocks that have events of a region; None where there are none."""
+    table = summary.frame(
+        f"""WITH its AS (SELECT rank, launch, block, sum(events) AS events FROM named_cells
+                WHERE region = ? GROUP BY ALL),
+            added AS (SELECT *, sum(events) OVER w - events AS before,
+                sum(events) OVER (PARTITION BY rank, launch) AS total FROM its
+                WINDOW w AS (PARTITION BY rank, launch ORDER BY events DESC, block)),
+            seen AS (SELECT rank, launch, max(block) + 1 AS blocks FROM tracks GROUP BY ALL)
+        SELECT count(*) AS used,
+            count(*) FILTER (before < {MOST_OF_WORK} * total) AS most,
+            greatest(any_value(s.blocks), coalesce(any_value(l.num_blocks), 0)) AS launched
+        FROM added JOIN seen s USING (rank, launch)
+            LEFT JOIN launches l USING (rank, launch)
+        GROUP BY rank, launch ORDER BY used, most, launched""",
+        [region],
+    )
+    if table.empty:
+        return None
+    middle = (len(table) - 1) // 2
+    return Facts(
+        least=int(table["used"].min()),
+        most=int(table["used"].max()),
+        with_most=int(table["most"].iloc[middle]),
+        launched=int(table["launched"].iloc[middle]),
+    )

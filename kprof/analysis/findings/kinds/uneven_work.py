@@ -1,0 +1,276 @@
+"""A place has more items than comparable ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.findings import words
+from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.excess import (
+    ALL,
+    Cells,
+    Deviation,
+    cells_of,
+    find_deviations,
+)
+from kprof.analysis.findings.candidates.slow_places import members
+from kprof.analysis.findings.counts import (
+    ItemCounts,
+    item_counts,
+    regions_with_more,
+    uneven_blocks,
+    uneven_ranks,
+)
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.thresholds import FLOOR
+from kprof.analysis.findings.when import When
+from kprof.analysis.replay.columns import grouped, turns_of
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
+from kprof.analysis.summary import Summary
+from kprof.analysis.wording import counted, listed, ratio
+
+_MOST_NAMED: Final = 3
+_MOST_PLACES: Final = 8
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How many items there are, and, where it is no single region, in which regions."""
+
+    counts: ItemCounts | None
+    regions: tuple[str, ...] = ()
+
+
+class UnevenWork(Kind):
+    """A place has more items than comparable ones."""
+
+    name = "uneven_work"
+    finds = "a place has more items than comparable ones"
+    replays = "the surplus is gone"
+    rests_on = frozenset({RestsOn.ALL_EVENTS})
+    order = 6
+    counts_items = True
+    fixing = "balancing it"
+
+    def candidates(self, comparable: Comparable) -> list[Candidate]:
+        """Items beyond the usual number taken out, wherever they are handled."""
+        return _surplus(comparable) if comparable.family is Family.OWN else []
+
+    def looked_up(self, summary: Summary, finding: Finding) -> Finding:
+        """The numbers of items; their ratio is the factor, where they tell."""
+        regions = () if finding.region else tuple(regions_with_more(summary, finding))
+        counts = item_counts(summary, finding, finding.region or next(iter(regions), None))
+        factor = counts.own / counts.others if counts else finding.factor
+        return replace(finding, factor=factor, facts=Facts(counts, regions[:_MOST_NAMED]))
+
+    def counted(self, summary: Summary) -> list[Finding]:
+        """Ranks whose numbers of events stand out; of a run with one rank, blocks."""
+        is_one = len([info for info in summary.trace.ranks if info.is_recorded]) == 1
+        return (uneven_blocks if is_one else uneven_ranks)(summary, self)
+
+    def figures(self, is_wait: bool) -> tuple[str, ...]:
+        """Work by block, or by rank."""
+        return "blocks-work", "ranks"
+
+    def fact(self, finding: Finding) -> str:
+        """Rank 3 has 2.0x as many items in expert as others"""
+        where, regions = words.place(finding), finding.region or ""
+        has, times = "has" if words.is_singular(finding) else "have", ratio(finding.factor)
+        if not finding.is_timed:
+            when = f", in {len(finding.calls)} calls" if finding.when is When.SOMETIMES else ""
+            return f"{where} {has} {times} as much to do as the others in {regions}{when}"
+        if isinstance(finding.facts, Facts) and not regions:
+            regions = listed(finding.facts.regions)
+        within = f" in {regions}" if regions else ""
+        return f"{where} {has} {times} as many items{within} as others{words.when(finding)}"
+
+    def advice(self, finding: Finding) -> str:
+        """Divide them."""
+        is_placed = bool(finding.ranks or finding.blocks)
+        there = words.lowered(words.place(finding)) if is_placed else "a rank"
+        return f"divide the items evenly, so that {there} gets fewer"
+
+    def details(self, finding: Finding) -> tuple[str, ...]:
+        """dispatch/send: 7,216 events there, 2,405 elsewhere (median)"""
+        if not finding.is_timed:
+            return (_counts_of_all(finding),)
+        counts = finding.facts.counts if isinstance(finding.facts, Facts) else None
+        if counts is None:
+            return ()
+        own = counted(round(counts.own), "event", "events")
+        return (f"{counts.region}: {own} there, {counts.others:,.0f} elsewhere (median)",)
+
+
+KIND = UnevenWork()
+
+
+def _counts_of_all(finding: Finding) -> str:
+    """Events in expert: rank 0: 64, rank 1: 256"""
+    rows = finding.evidence
+    place = "rank" if rows and "rank" in rows[0] else "block"
+    # Where all have bytes, the ratio is of these.
+    what = "bytes" if all(row.get("bytes") for row in rows) else "events"
+    shown = [f"{place} {row[place]}: {row[what]:,}" for row in rows[:_MOST_PLACES]]
+    left = len(rows) - len(shown)
+    more = f" and {counted(left, f'more {place}', f'more {place}s')}" if left else ""
+    return f"{what.title()} in {finding.region}: {', '.join(shown)}{more}"
+
+
+def _surplus(one: Comparable) -> list[Candidate]:
+    """Places that have more elements of a class than comparable ones.
+
+    And ranks for which others have more.
+    """
+    spans, elements = one.basis.graph.spans, one.basis.elements
+    ranks = np.unique(elements.first[one.chosen])
+    if len(ranks) < len(np.unique(one.basis.graph.launch_rank)):
+        # What only some of the ranks do is shared out by role: the inner ones of a tree have
+        # children.
+        return []
+    peer = spans.peer[elements.at[one.chosen]]
+    # Others are not selected, or not recorded.
+    is_here = np.isin(peer, one.basis.graph.launch_rank)
+    found = _of_places(one, one.chosen, elements.second[one.chosen])
+    return found + _of_peers(one, one.chosen[is_here], peer[is_here])
+
+
+def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
+    """Ranks and blocks that have more; what others do with what these send goes with it."""
+    found = []
+    for deviation, more in _places_with_more(one, part, block):
+        items = part[more]
+        share = _last_ones(one.basis, items, block[more], deviation)
+        there, share_there = _handled_elsewhere(one.basis, items, share)
+        items, share = np.r_[items, there], np.r_[share, share_there]
+        found.append(
+            _without(one, Place(deviation.first, deviation.second), deviation, items, share)
+        )
+    return found
+
+
+def _of_peers(one: Comparable, part: Ints, peer: Ints) -> list[Candidate]:
+    """Ranks for which all others have more: all that is done for a peer, wherever it is done."""
+    found = []
+    for deviation, more in _places_with_more(one, part, peer):
+        if deviation.first == ALL and deviation.second != ALL:
+            share = _last_ones(one.basis, part[more], peer[more], deviation)
+            found.append(_without(one, Place(deviation.second, ALL), deviation, part[more], share))
+    return found
+
+
+def _places_with_more(
+    one: Comparable, part: Ints, second: Ints
+) -> Iterator[tuple[Deviation, Bools]]:
+    """Groups of (rank, second) that have more elements, and which of the elements are theirs."""
+    if not len(part):
+        return
+    elements = one.basis.elements
+    usual = float(np.median(elements.value_ns[one.chosen]))
+    count, cell = cells_of(
+        elements.call[part], elements.first[part], second, np.full(len(part), usual)
+    )
+    cells = Cells(count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns)
+    floor_ns = FLOOR * one.basis.call_ns
+    deviations = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5).deviations
+    for deviation in (_as_counted(deviation, deviations, count) for deviation in deviations):
+        is_in_cell = members(cells, deviation)
+        # Five items cannot be dealt out over four blocks so that none has two.
+        if count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
+            yield deviation, is_in_cell[cell]
+
+
+def _as_counted(deviation: Deviation, deviations: list[Deviation], cells: Cells) -> Deviation:
+    """A deviation of a whole rank, or of a block of all ranks, over the mean of those without one.
+
+    Cells are compared with a low quantile of all, and where places have two or three items each,
+    that is far below the mean.
+    """
+    if (deviation.first == ALL) == (deviation.second == ALL):
+        return deviation
+    is_of_rank = deviation.second == ALL
+    comparable = [
+        a for a in deviations if (a.second == ALL, a.first == ALL) == (is_of_rank, not is_of_rank)
+    ]
+    number = cells.first if is_of_rank else cells.second
+    own = _mean_sum(cells, number, members(cells, deviation))
+    others = _mean_sum(
+        cells, number, ~np.any([members(cells, other) for other in comparable], axis=0)
+    )
+    if own <= others or others == 0:
+        return deviation
+    shift = float(np.log(own / others)) - deviation.height
+    return replace(deviation, excess=np.where(deviation.calls, deviation.excess + shift, 0.0))
+
+
+def _mean_sum(cells: Cells, number: Ints, is_meant: Bools) -> float:
+    """The mean, over calls and numbers, of the items that a number has in a call; 0 without any."""
+    if not is_meant.any():
+        return 0.0
+    _, group = grouped(cells.call[is_meant], number[is_meant])
+    return float(np.bincount(group, weights=cells.count[is_meant]).mean())
+
+
+def _without(
+    one: Comparable, place: Place, deviation: Deviation, items: Ints, share: Floats
+) -> Candidate:
+    chosen, share = _with_gaps(one.basis, items, share)
+    saved = one.basis.elements.value_ns[chosen] * share
+    excess = np.where(deviation.calls, deviation.excess, 0.0)
+    return one.candidate(KIND, (place,), excess, chosen, saved)
+
+
+def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
+    """What others do with what items send: the wait, what always follows, and the transfer."""
+    spans, at = basis.graph.spans, basis.elements.at[items]
+    wait_of = np.full(len(spans), -1, dtype=np.int64)
+    wait_of[spans.send[spans.send >= 0]] = np.flatnonzero(spans.send >= 0)
+    is_sent = (wait_of[at] >= 0) & (share > 0)
+    waits, share = wait_of[at[is_sent]], share[is_sent]
+    lengths = _unit_lengths(spans)[spans.region[waits]]
+    offsets = np.arange(int(lengths.max(initial=0)))
+    unit = waits[:, None] + offsets
+    is_in = (offsets < lengths[:, None]) & (unit < len(spans))
+    is_in &= spans.track[np.minimum(unit, len(spans) - 1)] == spans.track[waits][:, None]
+    done, of_done = unit[is_in], np.broadcast_to(share[:, None], unit.shape)[is_in]
+    elements = np.r_[basis.of_span[Family.OWN][done], basis.of_span[Family.TRAVEL][waits]]
+    shares = np.r_[of_done, share]
+    return elements[elements >= 0], shares[elements >= 0]
+
+
+def _unit_lengths(spans: Spans) -> Ints:
+    """By region: from one wait of it to the next one of the track, as it is most often.
+
+    1 where none has a next.
+    """
+    lengths = np.ones(len(spans.region_names), dtype=np.int64)
+    for region in np.unique(spans.region[spans.send >= 0]).tolist():
+        waits = np.flatnonzero((spans.region == region) & (spans.send >= 0))
+        steps = np.diff(waits)[np.diff(spans.track[waits]) == 0]
+        if len(steps):
+            lengths[region] = int(np.bincount(steps).argmax())
+    return lengths
+
+
+def _last_ones(basis: Basis, chosen: Ints, second: Ints, deviation: Deviation) -> Floats:
+    """1 for the items of every track that are beyond the usual number, which are the last ones.
+
+    Else 0.
+    """
+    elements = basis.elements
+    track = basis.graph.spans.track[elements.at[chosen]]
+    _, group = grouped(track, second)
+    turn = turns_of(group, elements.turn[chosen])
+    kept = np.bincount(group)[group] * np.exp(-deviation.excess[elements.call[chosen]])
+    return np.clip(turn + 1 - kept, 0.0, 1.0)
+
+
+def _with_gaps(basis: Basis, chosen: Ints, share: Floats) -> tuple[Ints, Floats]:
+    """Elements, and the gaps before their spans: an item that is not there needs no gap."""
+    is_own = basis.elements.family[chosen] == Family.OWN
+    gaps = basis.of_span[Family.GAP][basis.elements.at[chosen[is_own]]]
+    return np.r_[chosen, gaps[gaps >= 0]], np.r_[share, share[is_own][gaps >= 0]]

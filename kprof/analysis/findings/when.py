@@ -1,0 +1,69 @@
+"""In which calls something is: always, sometimes, every n-th call, growing, moving."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from kprof.analysis.findings.thresholds import (
+    CALLS_THAT_GROW,
+    GROWTH_CORRELATION,
+    NEARLY_ALL_CALLS,
+)
+from kprof.analysis.replay.spans import Bools, Floats
+
+
+class When(str, Enum):
+    """In which calls a finding is."""
+
+    ONCE = "once"  # only one call was replayed: nobody can say whether it comes again
+    ALWAYS = "always"
+    SOMETIMES = "sometimes"
+    PERIODIC = "periodic"
+    GROWING = "growing"
+    MOVING = "moving"
+
+
+def when_of(
+    calls: Bools, costly: Bools, excess: Floats, gains: Floats, is_moving: bool
+) -> tuple[When, int]:
+    """When something is, and n where it is every n-th call (else 0).
+
+    Of every call: whether it has it, whether it would get shorter, by how much more than usual it
+    takes there (a logarithm), and its gain.
+    """
+    count = len(costly)
+    if count == 1:
+        return When.ONCE, 0
+    if is_moving:
+        return When.MOVING, 0
+    if _is_growing(excess, gains):
+        return When.GROWING, 0
+    if costly.sum() >= NEARLY_ALL_CALLS * count:
+        return When.ALWAYS, 0
+    period = _period_of(costly) or _period_of(calls)
+    return (When.PERIODIC, period) if period else (When.SOMETIMES, 0)
+
+
+def grows(by_call: Floats) -> bool:
+    """Whether the values rise with the numbers of their calls."""
+    if len(by_call) < CALLS_THAT_GROW or by_call.std() == 0:
+        return False
+    numbers = np.arange(len(by_call))
+    return bool(np.corrcoef(numbers, by_call)[0, 1] > GROWTH_CORRELATION)
+
+
+def _is_growing(excess: Floats, gains: Floats) -> bool:
+    third = max(1, len(gains) // 3)
+    is_up = gains[-third:].mean() > 2 * max(0.0, gains[:third].mean())
+    return bool(is_up and grows(excess) and grows(gains))
+
+
+def _period_of(mask: Bools) -> int:
+    """n where it is every n-th call from one of the first n on, three times and more; else 0."""
+    for period in range(2, len(mask) // 3 + 1):
+        phase = int(np.flatnonzero(mask)[0])
+        if phase < period and (mask == (np.arange(len(mask)) % period == phase)).all():
+            return period
+    return 0
