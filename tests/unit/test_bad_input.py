@@ -173,7 +173,7 @@ def test_blocks_that_take_turns_on_a_core_say_nothing_about_a_barrier(
     report = build(trace)
     limits = {limit.kind for limit in report.found.rest.limits}
     assert (LimitKind.BARRIER in limits) == is_said
-    assert ("All wait at meet" in text_of(report)) == is_said
+    assert ("All blocks wait at meet" in text_of(report)) == is_said
 
 
 def text_of(report: Report) -> str:

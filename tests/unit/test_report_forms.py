@@ -384,7 +384,7 @@ def test_an_unwritable_place_gets_a_sentence(uneven: Report, tmp_path: Path) -> 
 
 def test_terminal_starts_with_the_verdict_and_fits(uneven: Report) -> None:
     text = terminal_text(uneven, width=100)
-    assert text.index("Rank 3 records nothing") < text.index("Regions")
+    assert text.index("Rank 3 has a gap without events") < text.index("Regions")
     assert max(len(line) for line in text.splitlines()) <= 100
 
 
