@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kprof.analysis.findings import Finding, Kind, Limit, LimitKind, When
+from kprof.analysis.findings.growth import growth_sentence
 from kprof.analysis.findings.kinds import all_kinds, named
-from kprof.analysis.findings.measured import growth_sentence
 from kprof.analysis.findings.words import MOST_WORDS
 
 SLOW_BLOCK = Finding(

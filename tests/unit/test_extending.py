@@ -64,7 +64,7 @@ class Halved(Kind):
         twice = np.full(comparable.basis.num_calls, np.log(2.0))
         half = comparable.value_ns / 2
         chosen = comparable.chosen
-        return [comparable.candidate(self, everywhere, twice, chosen, half, is_alone=True)]
+        return [comparable.candidate(self.name, everywhere, twice, chosen, half, is_alone=True)]
 
     def fact(self, finding):
         return f"Calls take long for {finding.region}"
@@ -101,7 +101,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "busiest.py").write_text(METRIC)
     metrics = importlib.import_module("kprof.analysis.metric")
-    monkeypatch.setattr(metrics, "_METRICS", dict(metrics._METRICS))
+    known = dict(metrics.METRICS)
+    monkeypatch.setattr(metrics, "METRICS", known)
+    monkeypatch.setattr(kprof.analysis, "METRICS", known)
     monkeypatch.setattr(kprof.analysis, "__path__", [*kprof.analysis.__path__, str(folder)])
     trace = simulate(Scenario(topology="halo", sizes=Sizes(2, 2, 2), num_calls=3, seed=1)).trace()
     tables = json.loads(report.to_json(report.build(trace)))["tables"]

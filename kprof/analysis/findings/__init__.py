@@ -1,6 +1,7 @@
 """Findings: what would make a run shorter, by how much, and what makes that doubtful.
 
 kinds         one file per kind of finding: candidates, facts, sentence, advice, figures, docs
+facts         what is known of a finding
 finding       what a finding is, and what a kind has to say
 thresholds    every threshold, with its evidence
 candidates    what could be as it usually is
@@ -9,7 +10,8 @@ described     from a candidate that pays to a finding
 when          in which calls
 explanation   all of that for a trace, or against another recording
 limits        what the design of a kernel costs at most, where nobody is to blame
-measured      what grew since another recording, as tables show it
+measured      what a region took, as tables show it
+growth        what grew since another recording
 doubt         what a doubt is
 doubts        what this recording cannot say
 compared      doubts about what there is to compare with
@@ -33,8 +35,9 @@ from kprof.analysis.findings.explanation import (
     explain_summary,
     explain_trace,
 )
+from kprof.analysis.findings.facts import Caused
 from kprof.analysis.findings.find import find
-from kprof.analysis.findings.finding import Caused, Finding, Kind, RestsOn
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.found import Findings, Rest
 from kprof.analysis.findings.limits import Limit, LimitKind
 from kprof.analysis.findings.parts import Part, breakdown

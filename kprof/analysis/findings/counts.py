@@ -95,7 +95,7 @@ def uneven_ranks(summary: Summary, kind: Kind) -> list[Finding]:
         rows = by_rank.reset_index()[["rank", "events", "bytes"]]
         for rank, ratio in zip(ratios.index.tolist(), ratios.tolist(), strict=True):
             if rank not in found and ratio > 1:
-                its = Finding(kind, ranks=(rank,), region=str(region), factor=ratio)
+                its = Finding(kind=kind, ranks=(rank,), region=str(region), factor=ratio)
                 found[rank] = _of_counts(summary, its, rows)
     return sorted(found.values(), key=lambda finding: -finding.factor)[:_MOST_NAMED]
 
@@ -113,7 +113,7 @@ def uneven_blocks(summary: Summary, kind: Kind) -> list[Finding]:
         others = float(by_block["events"].drop(blocks).median())
         ratio = float(by_block.loc[blocks, "events"].mean()) / others
         its = Finding(
-            kind,
+            kind=kind,
             ranks=tuple(ranks),
             blocks=tuple(blocks),
             places=tuple((rank, block) for rank in ranks for block in blocks),

@@ -9,7 +9,7 @@ import numpy as np
 from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Place
 from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.finding import Finding, Kind
-from kprof.analysis.findings.kinds import all_kinds
+from kprof.analysis.findings.kinds import all_kinds, named
 from kprof.analysis.findings.thresholds import LEAST_OF_CALL, OF_ONE_REGION
 from kprof.analysis.findings.when import when_of
 from kprof.analysis.replay.elements import Family
@@ -53,17 +53,18 @@ def _at(places: tuple[Place, ...], kind: Kind) -> Finding:
     """A finding of which nothing is known but its kind and where it is."""
     pairs = tuple((place.first, place.second) for place in places)
     if places[0].is_link:
-        return Finding(kind, links=pairs)
+        return Finding(kind=kind, links=pairs)
     ranks = tuple(sorted({first for first, _ in pairs} - {ALL}))
     blocks = tuple(sorted({second for _, second in pairs} - {ALL}))
     is_open = any(ALL in pair for pair in pairs)
-    return Finding(kind, ranks, blocks, () if is_open else pairs)
+    places_of = () if is_open else pairs
+    return Finding(kind=kind, ranks=ranks, blocks=blocks, places=places_of)
 
 
 def _kind(basis: Basis, candidate: Candidate, main: int | None) -> Kind:
     """The kind of a candidate; of places that take longer, by what gains most there."""
     if candidate.kind is not None:
-        return candidate.kind
+        return named(candidate.kind)
     family = None if main is None else basis.classes[main].family
     return next(kind for kind in all_kinds() if kind.covers(candidate, family))
 
@@ -71,7 +72,7 @@ def _kind(basis: Basis, candidate: Candidate, main: int | None) -> Kind:
 def _factor(basis: Basis, candidate: Candidate, main: int | None) -> float:
     """What is found against what comparable places take or have."""
     elements = basis.elements
-    if candidate.kind is not None and candidate.kind.counts_items:
+    if candidate.counts_items:
         return float(np.exp(np.median(candidate.excess[candidate.calls])))
     is_main = _is_main(basis, candidate, main)
     chosen = candidate.chosen[is_main]

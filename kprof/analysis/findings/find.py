@@ -177,7 +177,7 @@ def _alike(found: list[Finding]) -> list[Finding]:
     for first, *others in groups.values():
         ranks = tuple(sorted({rank for f in (first, *others) for rank in f.ranks}))
         # Its own places and facts are those of one rank.
-        of_all = replace(first, ranks=ranks, facts=None if others else first.facts)
+        of_all = replace(first, ranks=ranks, particulars=None if others else first.particulars)
         united.append(replace(of_all, places=()))
     return united
 

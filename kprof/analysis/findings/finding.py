@@ -1,25 +1,23 @@
-"""What a finding is: typed facts about one thing that, once fixed, makes the run shorter.
+"""Findings: facts about one thing that pays, and their kinds, which put them into words.
 
-A finding holds facts and no text. Its kind (`kinds/`, one file each) writes the sentence and the
+A finding holds facts and no text. Its kind (`kinds/`, one file each) makes the sentence and the
 advice from these facts when somebody asks for them, and nothing reads them but people.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from kprof.analysis.findings import words
+from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
+from kprof.analysis.findings.facts import Facts, Where
+from kprof.analysis.findings.measured import Measured
 from kprof.analysis.findings.when import When
-
-if TYPE_CHECKING:
-    from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
-    from kprof.analysis.findings.measured import Measured
-    from kprof.analysis.findings.places import Where
-    from kprof.analysis.replay.elements import Family
-    from kprof.analysis.summary import Summary
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.summary import Summary
 
 
 class RestsOn(str, Enum):
@@ -35,83 +33,11 @@ class RestsOn(str, Enum):
     WAITS = "waits"  # waiting was recorded as waiting
 
 
-@dataclass(frozen=True)
-class Caused:
-    """A wait that remains, under its cause: what `ranks` waited in `region` for `peers`, in ns
-    summed over blocks, and its share of the blocks' time."""
-
-    region: str
-    ranks: tuple[int, ...]
-    peers: tuple[int, ...]
-    wait_ns: int
-    share: float
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that pays.
-
-    Where: `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank,
-    block) pairs of single blocks; `links` are (source, destination), -1 for every one; `region`
-    where it is one.
-
-    When: `calls` are the ordinals of the calls that have it, `costly_calls` of those that would get
-    shorter; `when` is about these, and `period` is the n of "every n-th" call or event (else 0).
-
-    How much: `gain_ns` is what all replayed calls together get shorter, on top of the findings
-    before it; `gains_ns` has it by call and `share` as a part of `total_ns`, which all these calls
-    took. `alone_ns` is the gain without the findings before it, `interval_ns` where the gain lies
-    with 90 % when calls are drawn again. `factor` is how many times as long, or as many, as at
-    comparable places. If only counts are known, `is_timed` is false and gains are 0.
-
-    Of a trace that was looked up: `id`; `facts`, which only its kind knows; `waits`, those of other
-    ranks that end with it; `rate`, GB/s of the region per rank and its part of a copy's; `where_ns`
-    and `tracks` (rank, block), the stretch of the trace that shows it, the track that shows it most
-    and one to see beside it (block LAUNCHES: the rank's kernel launches); `evidence`, the table
-    behind it. `warm_up` are calls that were left out, `is_on_gpu` says what ran it, and `is_hidden`
-    that a finding before it has to be fixed first.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Finding(Facts):
+    """One thing that pays, with the words of its kind."""
 
     kind: Kind
-    ranks: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
-    links: tuple[tuple[int, int], ...] = ()
-    region: str | None = None
-    calls: tuple[int, ...] = ()
-    when: When = When.ONCE
-    period: int = 0
-    gain_ns: float = 0.0
-    interval_ns: tuple[float, float] = (0.0, 0.0)
-    share: float = 0.0
-    factor: float = 1.0
-    gains_ns: tuple[float, ...] = ()
-    costly_calls: tuple[int, ...] = ()
-    alone_ns: float = 0.0
-    total_ns: float = 0.0
-    is_timed: bool = True
-    id: str = ""
-    facts: Any = None
-    waits: tuple[Caused, ...] = ()
-    rate: tuple[float | None, float | None] = (None, None)
-    where_ns: tuple[int, int] | None = None
-    tracks: tuple[tuple[int, int], ...] = ()
-    evidence: tuple[Mapping[str, Any], ...] = ()
-    warm_up: tuple[int, ...] = ()
-    is_on_gpu: bool = False
-    is_hidden: bool = False
-
-    @property
-    def link(self) -> tuple[int, int] | None:
-        """The link, where it is one."""
-        return self.links[0] if len(self.links) == 1 else None
-
-    @property
-    def who_waits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ranks that wait because of it, and those that they wait for."""
-        waiting = {rank for wait in self.waits for rank in wait.ranks}
-        peers = {rank for wait in self.waits for rank in wait.peers}
-        return tuple(sorted(waiting)), tuple(sorted(peers))
 
     @property
     def fact(self) -> str:
@@ -189,11 +115,10 @@ class Kind:
         """Findings that need no times, only numbers of events."""
         return []
 
-    def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
-        """The stretch of a call, and the tracks, that show it."""
-        from kprof.analysis.findings.places import worst_beside_usual
-
-        return worst_beside_usual(summary, finding, ordinal)
+    def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where | None:
+        """The stretch of a call, and the tracks, that show it; None for the usual way, which is the
+        block with the most of it beside an ordinary one (`places.py`)."""
+        return None
 
     def figures(self, is_wait: bool) -> tuple[str, ...]:
         """Figures of the page that show it, the most telling one first; `is_wait` says whether the

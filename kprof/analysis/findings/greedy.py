@@ -66,7 +66,7 @@ def _is_part(one: Candidate, other: Candidate) -> bool:
 
 def _has_more_items(candidate: Candidate) -> bool:
     """Whether places have more items than comparable ones, and are not slow by themselves."""
-    return candidate.kind is not None and candidate.kind.counts_items and not candidate.is_alone
+    return candidate.counts_items and not candidate.is_alone
 
 
 def _has_many_more(candidate: Candidate) -> bool:

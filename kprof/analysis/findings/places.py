@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kprof.analysis.findings.facts import Where
 from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.limits import Limit, LimitKind
 from kprof.analysis.summary import WAIT, Summary, sql_list
 
 # In place of a block: the line of the rank's kernel launches.
 LAUNCHES: Final = -1
-
-Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,10 @@ def place_of(summary: Summary, finding: Finding, ordinals: Sequence[int]) -> Whe
 
     `ordinals` are the calls of its gains, in order.
     """
-    return finding.kind.shown_at(summary, finding, _costliest(finding, ordinals))
-
-
-def worst_beside_usual(summary: Summary, finding: Finding, ordinal: int) -> Where:
-    """A call's block with the most of it, and one with the median of the others."""
+    ordinal = _costliest(finding, ordinals)
+    shown = finding.kind.shown_at(summary, finding, ordinal)
+    if shown is not None:
+        return shown
     return _first_that_shows(summary, _candidates(summary, finding), ordinal)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kprof.analysis.durations import block_time_ns
-from kprof.analysis.findings.finding import Caused, Finding
+from kprof.analysis.findings.facts import Caused
+from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.thresholds import LEAST_WAIT_SHARE
 from kprof.analysis.memo import memo
 from kprof.analysis.summary import WAIT, Column, Summary, Table

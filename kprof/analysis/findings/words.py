@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kprof.analysis.findings.facts import Facts
+from kprof.analysis.findings.measured import Measured
 from kprof.analysis.findings.when import When
 from kprof.analysis.wording import duration, members, percent, ratio
-
-if TYPE_CHECKING:
-    from kprof.analysis.findings.finding import Finding
-    from kprof.analysis.findings.measured import Measured
 
 MOST_WORDS: Final = 25
 _MOST_NAMED: Final = 4
 _MOST_CALLS: Final = 8
 
 
-def place(finding: Finding) -> str:
+def place(finding: Facts) -> str:
     """Block 3 of rank 2; Ranks 4-7; from rank 1 to rank 2."""
     if finding.links:
         return _links(finding.links)
@@ -34,13 +32,13 @@ def lowered(text: str) -> str:
     return text[0].lower() + text[1:]
 
 
-def is_singular(finding: Finding) -> bool:
+def is_singular(finding: Facts) -> bool:
     """Whether its place takes a verb in the singular."""
     is_single = len(finding.ranks) <= 1 and len(finding.blocks) <= 1
     return is_single and bool(finding.ranks or finding.blocks)
 
 
-def slower(finding: Finding, than: str, *, is_one: bool | None = None) -> str:
+def slower(finding: Facts, than: str, *, is_one: bool | None = None) -> str:
     """runs expert 4.8x slower than the rest; without a region: is 4.8x slower than the rest"""
     is_one = is_singular(finding) if is_one is None else is_one
     verb = "runs" if is_one else "run"
@@ -58,7 +56,7 @@ def _links(links: tuple[tuple[int, int], ...]) -> str:
     return " ".join(parts)
 
 
-def when(finding: Finding) -> str:
+def when(finding: Facts) -> str:
     """In which calls it is, to follow what is wrong; empty for all of them."""
     num_calls = len(finding.gains_ns)
     if finding.when is When.GROWING:
@@ -72,14 +70,14 @@ def when(finding: Finding) -> str:
     return f" in {len(finding.calls)} of {num_calls} calls"
 
 
-def of_calls(finding: Finding) -> str:
+def of_calls(finding: Facts) -> str:
     """every call; 5 of 12 calls"""
     num_calls = len(finding.gains_ns)
     is_every = len(finding.calls) == num_calls
     return "every call" if is_every else f"{len(finding.calls)} of {num_calls} calls"
 
 
-def saving(finding: Finding) -> str:
+def saving(finding: Facts) -> str:
     """up to 12 %, all in call 3"""
     share, calls = f"up to {percent(finding.share)}", finding.costly_calls
     if len(calls) >= 0.9 * len(finding.calls) or finding.when in (When.GROWING, When.MOVING):
@@ -92,7 +90,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
 
 
-def key(finding: Finding) -> str:
+def key(finding: Facts) -> str:
     """A finding's place for its id: rank-3, block-3-7, link-1-2, or else its region."""
     if finding.links:
         ends = ["all" if end < 0 else str(end) for link in finding.links[:2] for end in link]
@@ -105,7 +103,7 @@ def key(finding: Finding) -> str:
     return "/".join(parts) or finding.region or "all"
 
 
-def details(finding: Finding) -> tuple[str, ...]:
+def details(finding: Facts) -> tuple[str, ...]:
     """The gain with its interval, in which calls, how fast, and the waits that it causes."""
     lines = []
     if finding.is_hidden:
@@ -139,7 +137,7 @@ def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:
     return f"moves {gb_s:.3g} GB/s per rank{beside}"
 
 
-def growth(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+def growth(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
     """expert of rank 3 takes 2.0x as long per block as before"""
     if finding.links:
         transfers = f"Transfers {place(finding)}".rstrip()
@@ -156,7 +154,7 @@ def growth(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
     return f"{place(finding)} {takes} {as_long}"
 
 
-def _as_long(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+def _as_long(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
     times = ratio(measured.factor if measured else finding.factor)
     per = " per block" if measured and not finding.blocks else ""
     text = f"{times} as long{per} {'before' if is_gone else 'as before'}"
@@ -166,7 +164,7 @@ def _as_long(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
     return text if has_waits else f"{text}, waits excluded"
 
 
-def _where_it_grew(finding: Finding) -> str:
+def _where_it_grew(finding: Facts) -> str:
     if finding.when is When.MOVING:
         return "one block, a different one each time,"
     return lowered(place(finding))

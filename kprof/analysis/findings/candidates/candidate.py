@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from kprof.analysis.replay.elements import Elements, Family, elements_of
 from kprof.analysis.replay.elements import Kind as ElementClass
 from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.spans import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    from kprof.analysis.findings.finding import Kind
 
 
 @dataclass(frozen=True)
@@ -34,14 +30,15 @@ class Place:
 class Candidate:
     """What to take off which elements (`chosen`, `saved_ns`), so that they are as they usually are.
 
-    `kind` is the kind of finding that it makes; None for places that take longer, where it depends
-    on which of their elements gain most. `places` are in calls of their own if it `is_moving`.
-    `classes` are those of the elements; `excess[call]` is the largest excess of a class there, a
-    logarithm. `period` is the n of "every n-th element", else 0. One that `is_alone` is not joined
-    with others that are alike.
+    `kind` is the name of the kind of finding that it makes; None for places that take longer,
+    where that depends on which of their elements gain most. `places` are in calls of their own
+    if it `is_moving`. `classes` are those of the elements; `excess[call]` is the largest excess
+    of a class there, a logarithm. `period` is the n of "every n-th element", else 0. One that
+    `is_alone` is not joined with others that are alike; one that `counts_items` is about their
+    number, not their length.
     """
 
-    kind: Kind | None
+    kind: str | None
     places: tuple[Place, ...]
     classes: frozenset[int]
     excess: Floats
@@ -50,6 +47,7 @@ class Candidate:
     period: int = 0
     is_moving: bool = False
     is_alone: bool = False
+    counts_items: bool = False
 
     @cached_property
     def calls(self) -> Bools:
@@ -149,17 +147,27 @@ class Comparable:
 
     def candidate(
         self,
-        kind: Kind | None,
+        kind: str | None,
         places: tuple[Place, ...],
         excess: Floats,
         chosen: Ints,
         saved_ns: Floats,
         *,
         is_alone: bool = False,
+        counts_items: bool = False,
     ) -> Candidate:
         """What is wrong with these elements of the class."""
         classes = frozenset([self.number])
-        return Candidate(kind, places, classes, excess, chosen, saved_ns, is_alone=is_alone)
+        return Candidate(
+            kind,
+            places,
+            classes,
+            excess,
+            chosen,
+            saved_ns,
+            is_alone=is_alone,
+            counts_items=counts_items,
+        )
 
 
 def union(members: Sequence[Candidate], places: tuple[Place, ...]) -> Candidate:
@@ -178,6 +186,7 @@ def union(members: Sequence[Candidate], places: tuple[Place, ...]) -> Candidate:
         largest,
         members[0].period,
         is_alone=members[0].is_alone,
+        counts_items=members[0].counts_items,
     )
 
 

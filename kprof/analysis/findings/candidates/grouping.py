@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from kprof.analysis.findings.thresholds import (
 )
 from kprof.analysis.replay.elements import Family
 
-if TYPE_CHECKING:
-    from kprof.analysis.findings.finding import Kind
-
 _T = TypeVar("_T")
 
 
@@ -55,8 +52,8 @@ def _by_place(basis: Basis, single: list[Candidate]) -> list[Candidate]:
     A late start is part of that only where the rest comes with it: a host that launches late now
     and then does not make the kernel slow.
     """
-    groups: dict[tuple[Kind | None, Place], list[Candidate]] = {}
-    starts: dict[tuple[Kind | None, Place], list[Candidate]] = {}
+    groups: dict[tuple[str | None, Place], list[Candidate]] = {}
+    starts: dict[tuple[str | None, Place], list[Candidate]] = {}
     for candidate in single:
         chosen = starts if _is_start(basis, candidate) else groups
         chosen.setdefault((candidate.kind, candidate.places[0]), []).append(candidate)
@@ -119,7 +116,7 @@ def _absorbed(basis: Basis, united: list[Candidate]) -> list[Candidate]:
 
 def _belongs_to(basis: Basis, inner: Candidate, outer: Candidate) -> bool:
     """Whether it is in the outer one's place, in its calls, and as much, in other classes."""
-    if inner.kind is not outer.kind or not _contains(outer.places[0], inner.places[0]):
+    if inner.kind != outer.kind or not _contains(outer.places[0], inner.places[0]):
         return False
     both = inner.calls & outer.calls
     if both.sum() < CALLS_OF_OUTER * inner.calls.sum() or inner.classes & outer.classes:
@@ -131,7 +128,7 @@ def _belongs_to(basis: Basis, inner: Candidate, outer: Candidate) -> bool:
     return bool(abs(inner.excess.max() - highest) < ALIKE * highest)
 
 
-def _shape(candidate: Candidate) -> tuple[Kind | None, bool, bool, bool]:
+def _shape(candidate: Candidate) -> tuple[str | None, bool, bool, bool]:
     place = candidate.places[0]
     return candidate.kind, place.is_link, place.first == ALL, place.second == ALL
 

@@ -15,7 +15,6 @@ from kprof.analysis.findings.candidates.candidate import (
 )
 from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.candidates.slow_places import log_spread
-from kprof.analysis.findings.finding import Kind
 from kprof.analysis.findings.thresholds import (
     FLOOR,
     ITEM_RATIO,
@@ -36,8 +35,8 @@ from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 
-def outliers(one: Comparable, kind: Kind, *, is_periodic: bool = False) -> list[Candidate]:
-    """The elements of a class that stand out, as a candidate of a kind.
+def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[Candidate]:
+    """The elements of a class that stand out, as a candidate of the kind of this name.
 
     In `value_ns` they are as usual afterwards. Looks for every n-th of a track if `is_periodic`.
     """

@@ -24,7 +24,7 @@ class IdleGap(Kind):
         """Single gaps that stand out, and places with long ones."""
         if comparable.family is not Family.GAP:
             return []
-        return [*outliers(comparable, self), *slow_places(comparable)]
+        return [*outliers(comparable, self.name), *slow_places(comparable)]
 
     def covers(self, candidate: Candidate, family: Family | None) -> bool:
         """Places where time without events gains most."""

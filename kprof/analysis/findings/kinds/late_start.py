@@ -10,9 +10,10 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
 from kprof.analysis.findings.candidates.outliers import outliers
 from kprof.analysis.findings.candidates.slow_places import slow_places
+from kprof.analysis.findings.facts import Where
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.measured import Measured
-from kprof.analysis.findings.places import LAUNCHES, Where
+from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
@@ -21,7 +22,7 @@ _MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
-class Facts:
+class Particulars:
     """(rank, number of calls in which it was the last to start), the most frequent first."""
 
     last: tuple[tuple[int, int], ...]
@@ -39,7 +40,7 @@ class LateStart(Kind):
         """Launches that are late now and then, and ranks that launch late."""
         if comparable.family is not Family.LAUNCH:
             return []
-        return [*outliers(comparable, self), *slow_places(comparable)]
+        return [*outliers(comparable, self.name), *slow_places(comparable)]
 
     def covers(self, candidate: Candidate, family: Family | None) -> bool:
         """Places where the time until the launch gains most."""
@@ -58,7 +59,7 @@ class LateStart(Kind):
         first = starts[is_its].groupby(["ordinal", "rank"])["first_ns"].min().reset_index()
         last = first.sort_values("first_ns", kind="stable").groupby("ordinal")["rank"].last()
         counts = Counter(int(rank) for rank in last.tolist())
-        return replace(finding, facts=Facts(tuple(counts.most_common())))
+        return replace(finding, particulars=Particulars(tuple(counts.most_common())))
 
     def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
         """From the first rank's start to that of the rank that is last; their launches."""
@@ -78,7 +79,7 @@ class LateStart(Kind):
 
     def fact(self, finding: Finding) -> str:
         """Rank 3 starts late; Rank 0 starts late in 7 of 20 calls, rank 1 in 5"""
-        last = finding.facts.last if isinstance(finding.facts, Facts) else ()
+        last = finding.particulars.last if isinstance(finding.particulars, Particulars) else ()
         if 1 < len(last) <= _MOST_NAMED:
             (rank, count), *others = last
             parts = [f"Rank {rank} starts late in {count} of {len(finding.gains_ns)} calls"]

@@ -18,7 +18,7 @@ _MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
-class Facts:
+class Particulars:
     """Where the slow events are: how many in all, the (rank, block) with most of them, the rank
     with most of them, and in how many blocks of which ranks they are."""
 
@@ -43,7 +43,7 @@ class SlowEvents(Kind):
     def candidates(self, comparable: Comparable) -> list[Candidate]:
         """Events and transfers that stand out by themselves."""
         is_event = comparable.family in (Family.OWN, Family.TRAVEL)
-        return outliers(comparable, self, is_periodic=True) if is_event else []
+        return outliers(comparable, self.name, is_periodic=True) if is_event else []
 
     def looked_up(self, summary: Summary, finding: Finding) -> Finding:
         """Which ranks and blocks have the slow events."""
@@ -63,7 +63,7 @@ class SlowEvents(Kind):
         most = tuple(int(table[name].iloc[0]) for name in ("rank", "block", "events"))
         by_rank = table.groupby("rank")["events"].sum().sort_values(ascending=False, kind="stable")
         ranks = [int(rank) for rank in by_rank.index.tolist()]
-        facts = Facts(
+        facts = Particulars(
             total=int(table["events"].sum()),
             most=(most[0], most[1], most[2]),
             most_of_rank=(ranks[0], int(by_rank.iloc[0])),
@@ -71,7 +71,7 @@ class SlowEvents(Kind):
             ranks=tuple(sorted(ranks)),
             is_of_many_ranks=len(summary.trace.ranks) > 2,
         )
-        return replace(finding, facts=facts)
+        return replace(finding, particulars=facts)
 
     def figures(self, is_wait: bool) -> tuple[str, ...]:
         """How long waits last, or blocks up close."""
@@ -92,8 +92,8 @@ class SlowEvents(Kind):
 
     def details(self, finding: Finding) -> tuple[str, ...]:
         """The slow events are spread over 132 blocks of ranks 0-3"""
-        facts = finding.facts
-        if not isinstance(facts, Facts):
+        facts = finding.particulars
+        if not isinstance(facts, Particulars):
             return ()
         least = MOST_OF_SLOW_EVENTS * facts.total
         (rank, block, most), (of_rank, on_rank) = facts.most, facts.most_of_rank

@@ -293,4 +293,4 @@ def _across(
         set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
     )
     places = tuple(Place(first, second, True) for first, second in pairs)
-    return [one.candidate(KIND, places, excess, crosses, saved, is_alone=True)]
+    return [one.candidate(KIND.name, places, excess, crosses, saved, is_alone=True)]

@@ -9,8 +9,9 @@ import numpy as np
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
 from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.facts import Where
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
-from kprof.analysis.findings.places import Where, worst_beside_idle
+from kprof.analysis.findings.places import worst_beside_idle
 from kprof.analysis.findings.thresholds import FLOOR, MOST_LAUNCHES, MOST_OF_WORK, UNEVEN
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
@@ -20,7 +21,7 @@ from kprof.analysis.wording import percent
 
 
 @dataclass(frozen=True)
-class Facts:
+class Particulars:
     """Of `launched` blocks, how many have the region: in the launch with the fewest of them and in
     that with the most; and how many have most of it, in the launch in the middle."""
 
@@ -47,7 +48,7 @@ class UnevenBlocks(Kind):
 
     def looked_up(self, summary: Summary, finding: Finding) -> Finding:
         """How many blocks work on the region."""
-        return replace(finding, facts=_blocks_at_work(summary, finding.region))
+        return replace(finding, particulars=_blocks_at_work(summary, finding.region))
 
     def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
         """The busiest block above an idle one."""
@@ -59,8 +60,8 @@ class UnevenBlocks(Kind):
 
     def fact(self, finding: Finding) -> str:
         """expert runs on only 25-29 of 264 blocks; 106 of 264 blocks do 80 % of expert"""
-        facts, region = finding.facts, finding.region or "one region"
-        if not isinstance(facts, Facts):
+        facts, region = finding.particulars, finding.region or "one region"
+        if not isinstance(facts, Particulars):
             return f"{region} runs on only a few blocks{words.when(finding)}"
         if 2 * facts.most <= facts.launched:
             used = f"{facts.least}" if facts.least == facts.most else f"{facts.least}-{facts.most}"
@@ -101,7 +102,17 @@ def _uneven(one: Comparable) -> list[Candidate]:
     np.maximum.at(excess, elements.call[chosen], -np.log(factor))
     is_in = saved > 0
     everywhere = (Place(ALL, ALL),)
-    return [one.candidate(KIND, everywhere, excess, chosen[is_in], saved[is_in], is_alone=True)]
+    return [
+        one.candidate(
+            KIND.name,
+            everywhere,
+            excess,
+            chosen[is_in],
+            saved[is_in],
+            is_alone=True,
+            counts_items=True,
+        )
+    ]
 
 
 def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:
@@ -112,7 +123,7 @@ def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:
     return len(np.unique(launch[has_many])) <= MOST_LAUNCHES * len(np.unique(launch))
 
 
-def _blocks_at_work(summary: Summary, region: str | None) -> Facts | None:
+def _blocks_at_work(summary: Summary, region: str | None) -> Particulars | None:
     """The numbers of blocks that have events of a region; None where there are none."""
     table = summary.frame(
         f"""WITH its AS (SELECT rank, launch, block, sum(events) AS events FROM named_cells
@@ -132,7 +143,7 @@ def _blocks_at_work(summary: Summary, region: str | None) -> Facts | None:
     if table.empty:
         return None
     middle = (len(table) - 1) // 2
-    return Facts(
+    return Particulars(
         least=int(table["used"].min()),
         most=int(table["used"].max()),
         with_most=int(table["most"].iloc[middle]),

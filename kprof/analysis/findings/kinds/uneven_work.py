@@ -39,7 +39,7 @@ _MOST_PLACES: Final = 8
 
 
 @dataclass(frozen=True)
-class Facts:
+class Particulars:
     """How many items there are, and, where it is no single region, in which regions."""
 
     counts: ItemCounts | None
@@ -66,7 +66,9 @@ class UnevenWork(Kind):
         regions = () if finding.region else tuple(regions_with_more(summary, finding))
         counts = item_counts(summary, finding, finding.region or next(iter(regions), None))
         factor = counts.own / counts.others if counts else finding.factor
-        return replace(finding, factor=factor, facts=Facts(counts, regions[:_MOST_NAMED]))
+        return replace(
+            finding, factor=factor, particulars=Particulars(counts, regions[:_MOST_NAMED])
+        )
 
     def counted(self, summary: Summary) -> list[Finding]:
         """Ranks whose numbers of events stand out; of a run with one rank, blocks."""
@@ -84,8 +86,8 @@ class UnevenWork(Kind):
         if not finding.is_timed:
             when = f", in {len(finding.calls)} calls" if finding.when is When.SOMETIMES else ""
             return f"{where} {has} {times} as much to do as the others in {regions}{when}"
-        if isinstance(finding.facts, Facts) and not regions:
-            regions = listed(finding.facts.regions)
+        if isinstance(finding.particulars, Particulars) and not regions:
+            regions = listed(finding.particulars.regions)
         within = f" in {regions}" if regions else ""
         return f"{where} {has} {times} as many items{within} as others{words.when(finding)}"
 
@@ -99,7 +101,9 @@ class UnevenWork(Kind):
         """dispatch/send: 7,216 events there, 2,405 elsewhere (median)"""
         if not finding.is_timed:
             return (_counts_of_all(finding),)
-        counts = finding.facts.counts if isinstance(finding.facts, Facts) else None
+        counts = (
+            finding.particulars.counts if isinstance(finding.particulars, Particulars) else None
+        )
         if counts is None:
             return ()
         own = counted(round(counts.own), "event", "events")
@@ -221,7 +225,7 @@ def _without(
     chosen, share = _with_gaps(one.basis, items, share)
     saved = one.basis.elements.value_ns[chosen] * share
     excess = np.where(deviation.calls, deviation.excess, 0.0)
-    return one.candidate(KIND, (place,), excess, chosen, saved)
+    return one.candidate(KIND.name, (place,), excess, chosen, saved, counts_items=True)
 
 
 def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
