@@ -89,7 +89,7 @@ ADDED = {
         "kprof/report/markdown.py",
         "kprof/report/opening.py",
         "kprof/report/timeline.py",
-        "kprof/report/rates.py",
+        "kprof/report/sections/rates.py",
         "kprof/report/figures/small.py",
         "kprof/report/figures/svg.py",
         "cli/kprof_cli/new.py",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import duration, members, percent
-from kprof.report.blocks import Block, Cell, Depth, Paragraph, Table, Tone
-from kprof.report.rates import rates
-from kprof.report.sections.parts import Figures, beside, figure, numbers, page_only, texts
+from kprof.report.blocks import Block, Cell, Column, Depth, Paragraph, Table, Tone
+from kprof.report.sections import parts
+from kprof.report.sections.parts import Figures, Of, beside, figure, table
+from kprof.report.sections.rates import rates
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
@@ -35,21 +36,19 @@ def ranks(report: Report, figures: Figures) -> list[Block]:
     drawn = figure(figures, "ranks", "Mean over the rank's tracks, over the run.")
     if not report.are_times_known:
         return [*drawn, _counts(report)]
-    return [*_efficiency(report), *drawn, *_rank_sheet(report)]
+    return [_efficiency(report), *drawn, *_rank_sheet(report)]
 
 
-def _efficiency(report: Report) -> list[Block]:
+def _efficiency(report: Report) -> Block:
     row = next(iter(report.rows("efficiency")), None)
     if row is None:
-        return [Paragraph("Efficiency: not known.")]
+        return Paragraph("Efficiency: not known.")
     without = f", without {members('call', report.warm_up)}, a warm-up" if report.warm_up else ""
-    return [
-        Paragraph(
-            f"Parallel efficiency {percent(row['parallel_efficiency'])} = load balance "
-            f"{percent(row['load_balance'])} × communication efficiency "  # noqa: RUF001
-            f"{percent(row['communication_efficiency'])}{without}."
-        )
-    ]
+    return Paragraph(
+        f"Parallel efficiency {percent(row['parallel_efficiency'])} = load balance "
+        f"{percent(row['load_balance'])} × communication efficiency "  # noqa: RUF001
+        f"{percent(row['communication_efficiency'])}{without}."
+    )
 
 
 def _rank_sheet(report: Report) -> list[Block]:
@@ -57,49 +56,37 @@ def _rank_sheet(report: Report) -> list[Block]:
     stragglers = report.rows("stragglers")
     if not stragglers:
         return []
-    counts, efficiency = (
+    gains = _gains(report)
+    others = [
         {row["rank"]: row for row in report.rows(name)}
         for name in ("imbalance_by_rank", "rank_efficiency")
-    )
-    # A single rank cannot be compared.
-    number = len(report.recorded_ranks)
-    compared = [] if number == 1 else ["vs. other" if number == 2 else "vs. median"]
-    caused = ("of its blocks' time", "wait caused to others", "arrived last", "gain if fixed")
-    columns = (
-        *numbers("rank", "spans", "work", *compared, "wait"),
-        *page_only(*caused),
-        *numbers("load balance"),
-        *page_only("parallel efficiency"),
-    )
-    gains = _gains(report)
-    rows = tuple(
-        (
-            str(row["rank"]),
-            f"{counts[row['rank']]['events']:,}",
-            duration(row["work_ns"]),
-            *([f"{row['work_vs_median']:.2f}x"] if compared else []),
-            duration(row["wait_ns"]),
-            percent(row["wait_share"]),
-            duration(row["caused_ns"]),
-            percent(row["arrived_last"]),
-            gains.get(row["rank"], "-"),
-            percent(efficiency[row["rank"]]["load_balance"]),
-            percent(efficiency[row["rank"]]["parallel_efficiency"]),
-        )
-        for row in stragglers
-    )
-    return [
-        Paragraph(_ABOUT_RANKS, tone=Tone.FINE, depth=Depth.PAGE),
-        Table(
-            columns,
-            rows,
-            title="Ranks",
-            about="Work and wait are summed over blocks (or warps).",
-            what="ranks",
-            which="those that findings name, then those waited for longest",
-            importance=_important_ranks(report, stragglers),
-        ),
     ]
+    rows = [others[0][row["rank"]] | others[1][row["rank"]] | row for row in stragglers]
+    compared = []
+    # A single rank cannot be compared.
+    if (number := len(report.recorded_ranks)) > 1:
+        name = "vs. other" if number == 2 else "vs. median"
+        compared = [Of(Column(name), lambda row: f"{row['work_vs_median']:.2f}x")]
+    sheet = table(
+        rows,
+        parts.rank(),
+        parts.number("spans", "events"),
+        parts.time("work", "work_ns"),
+        *compared,
+        parts.time("wait", "wait_ns"),
+        parts.share("of its blocks' time", "wait_share").only_on_pages(),
+        parts.time("wait caused to others", "caused_ns").only_on_pages(),
+        parts.share("arrived last", "arrived_last").only_on_pages(),
+        Of(Column("gain if fixed", depth=Depth.PAGE), lambda row: gains.get(row["rank"], "-")),
+        parts.share("load balance", "load_balance"),
+        parts.share("parallel efficiency", "parallel_efficiency").only_on_pages(),
+        title="Ranks",
+        about="Work and wait are summed over blocks (or warps).",
+        what="ranks",
+        which="those that findings name, then those waited for longest",
+        importance=_importance(report, rows),
+    )
+    return [Paragraph(_ABOUT_RANKS, tone=Tone.FINE, depth=Depth.PAGE), sheet]
 
 
 _ABOUT_RANKS: Final = (
@@ -108,35 +95,32 @@ _ABOUT_RANKS: Final = (
 )
 
 
-def _important_ranks(report: Report, rows: list[dict[Any, Any]]) -> tuple[int, ...]:
+def _importance(report: Report, rows: list[dict[Any, Any]]) -> tuple[int, ...]:
     index = {row["rank"]: i for i, row in enumerate(rows)}
     return tuple(index[rank] for rank in report.ranks_by_importance if rank in index)
 
 
 def _gains(report: Report) -> dict[int, str]:
     """By rank: how much earlier a call would end if that rank were like the median rank."""
-    gains = {}
-    for row in report.rows("what_if"):
-        if row["rank"] >= 0:
-            gain_ns, share = max(0.0, row["gain_ns"]), max(0.0, row["gain_share"])
-            gains[row["rank"]] = f"{duration(gain_ns)} ({percent(share)})"
-    return gains
+    return {
+        row[
+            "rank"
+        ]: f"{duration(max(0.0, row['gain_ns']))} ({percent(max(0.0, row['gain_share']))})"
+        for row in report.rows("what_if")
+    }
 
 
 def _counts(report: Report) -> Table:
     """For runs without usable times: spans, and bytes where any are counted."""
-    ranks = report.rows("imbalance_by_rank")
-    counted = {"spans": "events"}
-    if any(row["bytes"] for row in ranks):
-        counted["bytes"] = "bytes"
-    return Table(
-        (*numbers("rank", *counted),),
-        tuple(
-            (str(row["rank"]), *(f"{row[name]:,}" for name in counted.values())) for row in ranks
-        ),
+    rows = report.rows("imbalance_by_rank")
+    return table(
+        rows,
+        parts.rank(),
+        parts.number("spans", "events"),
+        *([parts.number("bytes")] if any(row["bytes"] for row in rows) else []),
         title="Ranks",
         what="ranks",
-        importance=_important_ranks(report, ranks),
+        importance=_importance(report, rows),
     )
 
 
@@ -156,29 +140,21 @@ def regions(report: Report, figures: Figures) -> list[Block]:
     if not rows:
         return []
     error = max(row["percentile_error"] for row in rows)
-    names = [f"~{name}" if error else name for name in ("median", "p95", "p99")]
-    times = ("median_ns", "p95_ns", "p99_ns", "max_ns")
-    table = Table(
-        (
-            *texts("region", "category"),
-            *numbers("count", "total"),
-            *page_only("mean"),
-            *numbers(*names, "max", "of the blocks' time"),
-        ),
-        tuple(
-            (
-                row["region"],
-                Cell(row["category"], row["category"]),
-                f"{row['count']:,}",
-                *(duration(row[name]) for name in ("total_ns", "mean_ns", *times)),
-                percent(row["share"]),
-            )
-            for row in rows
-        ),
+    sign = "~" if error else ""
+    found = table(
+        rows,
+        parts.words("region"),
+        Of(Column("category", is_text=True), lambda row: Cell(row["category"], row["category"])),
+        parts.number("count"),
+        parts.time("total", "total_ns"),
+        parts.time("mean", "mean_ns").only_on_pages(),
+        *(parts.time(f"{sign}{name}", f"{name}_ns") for name in ("median", "p95", "p99")),
+        parts.time("max", "max_ns"),
+        parts.share("of the blocks' time"),
         title="Regions",
         about=f"Percentiles (~) are estimates, within {100 * error:.1f} %." if error else "",
         what="regions",
         which="those with the most time",
         depth=depth,
     )
-    return [table, *rates(report, depth)]
+    return [found, *rates(report, depth)]

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.hung import left_out
 from kprof.analysis.wording import difference, duration, percent
-from kprof.report.blocks import Block, Cell, Depth, Diagram, Paragraph, Table, Tone
-from kprof.report.sections.parts import Figures, beside, figure, numbers, texts
+from kprof.report.blocks import Block, Column, Depth, Diagram, Paragraph, Table, Tone
+from kprof.report.sections import parts
+from kprof.report.sections.parts import Figures, Of, beside, figure, table
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
 
 # A what-if with a smaller gain is not worth a row.
 _LEAST_GAIN: Final = 0.005
+_MOST_ROWS: Final = 10
 _MOST_LINKS: Final = 16
-_MOST_RANKS: Final = 16
 
 
 def path(report: Report, figures: Figures) -> list[Block]:
@@ -26,31 +27,25 @@ def path(report: Report, figures: Figures) -> list[Block]:
         f"The chain of spans and waits that determines the length of {report.focus.what}: within a "
         "track it follows the track; at a wait it goes to what ended the wait.",
     )
-    rows = report.rows("critical_regions")[:10]
-    return [*drawn, *beside(_path_regions(rows), _what_ifs(report))] if rows else drawn
+    rows = report.rows("critical_regions")[:_MOST_ROWS]
+    return [*drawn, *beside([_path_regions(rows)], [_what_ifs(report)])] if rows else drawn
 
 
-def _path_regions(rows: list[dict[Any, Any]]) -> list[Block]:
-    table = Table(
-        (*texts("region"), *numbers("rank"), *texts("as"), *numbers("time", "share")),
-        tuple(
-            (
-                r["region"],
-                str(r["rank"]),
-                r["kind"],
-                duration(r["duration_ns"]),
-                percent(r["share"]),
-            )
-            for r in rows
-        ),
+def _path_regions(rows: list[dict[Any, Any]]) -> Table:
+    return table(
+        rows,
+        parts.words("region"),
+        parts.rank(),
+        parts.words("as", "kind"),
+        parts.time("time", "duration_ns"),
+        parts.share("share"),
         title="Where its time goes",
         about="Only what is on the path makes a call longer.",
         depth=Depth.PAGE,
     )
-    return [table]
 
 
-def _what_ifs(report: Report) -> list[Block]:
+def _what_ifs(report: Report) -> Table:
     """What would help, and the two scenarios of the whole call. Ranks whose repair gains nothing
     are left out."""
     scenarios = report.rows("what_if")
@@ -58,21 +53,20 @@ def _what_ifs(report: Report) -> list[Block]:
     about = "The call replayed with one thing changed, all else as measured"
     if rows:
         about += f" (unchanged, the replay is off by {percent(abs(rows[0]['replay_error']))})"
-    table = Table(
-        (*texts("if"), *numbers("the call would take", "gain", "share")),
-        tuple(
-            (
-                row["scenario"].replace("rank at", f"rank {row['rank']} at"),
-                *(duration(row[name]) for name in ("predicted_ns", "gain_ns")),
-                percent(row["gain_share"]),
-            )
-            for row in rows[:10]
-        ),
+
+    def scenario(row: dict[Any, Any]) -> str:
+        return str(row["scenario"]).replace("rank at", f"rank {row['rank']} at")
+
+    return table(
+        rows[:_MOST_ROWS],
+        Of(Column("if", is_text=True), scenario),
+        parts.time("the call would take", "predicted_ns"),
+        parts.time("gain", "gain_ns"),
+        parts.share("share", "gain_share"),
         title="What would help",
         about=f"{about}.",
         depth=Depth.PAGE,
     )
-    return [table]
 
 
 def waits(report: Report, figures: Figures) -> list[Block]:
@@ -104,11 +98,11 @@ def _blame(report: Report, figures: Figures) -> list[Block]:
 def _blame_table(report: Report, about: str) -> Table:
     """The ranks that are waited for longest, and those that wait longest for them."""
     matrix = report.blame_matrix
-    order = matrix.sum(axis=0).sort_values(ascending=False, kind="stable").index[:_MOST_RANKS]
+    order = matrix.sum(axis=0).sort_values(ascending=False, kind="stable").index[:_MOST_LINKS]
     shown = matrix[sorted(order)]
-    waits = shown.sum(axis=1).to_numpy()
+    waited = shown.sum(axis=1).to_numpy()
     return Table(
-        (*numbers("rank", *map(str, shown.columns)),),
+        tuple(map(Column, ("rank", *map(str, shown.columns)))),
         tuple(
             (str(rank), *(duration(ns) if ns else "-" for ns in row.tolist()))
             for rank, row in zip(shown.index.tolist(), shown.to_numpy(), strict=True)
@@ -117,7 +111,7 @@ def _blame_table(report: Report, about: str) -> Table:
         about=about,
         what="ranks",
         which="those that wait longest",
-        importance=tuple((-waits).argsort(kind="stable").tolist()),
+        importance=tuple((-waited).argsort(kind="stable").tolist()),
     )
 
 
@@ -125,54 +119,53 @@ def _late_senders(report: Report) -> list[Block]:
     rows = report.rows("late_sender")
     if not rows:
         return []
-    names = ("from rank", "to rank", "flows", "wait, all", "late sender, each")
     about = (
         "Of an average wait that a send ended: how long until the send began, and then until its "
         "data arrived"
     )
     if len(rows) > _MOST_LINKS:
         about += f". The {_MOST_LINKS} links with the most late-sender time of {len(rows):,}"
-    table = Table(
-        (*texts("wait region"), *numbers(*names, "exposed transfer, each", "impossible order")),
-        tuple(_late_sender(row) for row in rows[:_MOST_LINKS]),
+    found = table(
+        [row | {"impossible_order": row["violations"]} for row in rows[:_MOST_LINKS]],
+        parts.words("wait region", "region"),
+        parts.rank("from rank", "src"),
+        parts.rank("to rank", "dst"),
+        parts.number("flows"),
+        parts.time("wait, all", "wait_ns"),
+        _each("late sender, each", "late_sender_ns"),
+        _each("exposed transfer, each", "exposed_transfer_ns"),
+        parts.bad("impossible_order"),
         title="Late senders",
         about=f"{about}.",
         depth=Depth.PAGE,
     )
-    return [table]
+    return [found]
 
 
-def _late_sender(row: dict[Any, Any]) -> list[str | Cell]:
-    flows, violations = max(1, row["flows"]), str(row["violations"])
-    each = (row[name] / flows for name in ("late_sender_ns", "exposed_transfer_ns"))
-    return [
-        row["region"],
-        *(str(row[name]) for name in ("src", "dst", "flows")),
-        duration(row["wait_ns"]),
-        *(difference(ns, row["bound_ns"]) for ns in each),
-        Cell(violations, "bad") if row["violations"] else violations,
-    ]
+def _each(name: str, key: str) -> Of:
+    """A time per flow, as far as the clocks can tell it."""
+
+    def cell(row: dict[Any, Any]) -> str:
+        return difference(row[key] / max(1, row["flows"]), row["bound_ns"])
+
+    return Of(Column(name), cell)
 
 
 def _delays(report: Report) -> list[Block]:
-    rows = report.rows("delay_costs")[:10]
+    rows = report.rows("delay_costs")[:_MOST_ROWS]
     if not rows:
         return []
-    table = Table(
-        (*texts("region"), *numbers("rank", "direct", "propagated", "of all late-sender time")),
-        tuple(
-            (
-                row["region"],
-                str(row["rank"]),
-                *(duration(row[name]) for name in ("direct_ns", "propagated_ns")),
-                percent(row["share"]),
-            )
-            for row in rows
-        ),
+    found = table(
+        rows,
+        parts.words("region"),
+        parts.rank(),
+        parts.time("direct", "direct_ns"),
+        parts.time("propagated", "propagated_ns"),
+        parts.share("of all late-sender time"),
         title="What made senders late",
         about="What late senders were doing while others waited for them, over "
         f"{report.focus.what}. Where a sender itself waited, the cost is passed on to what it "
         "waited for (propagated).",
         depth=Depth.PAGE,
     )
-    return [table]
+    return [found]

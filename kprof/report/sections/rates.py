@@ -6,7 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import listed, percent
-from kprof.report.blocks import Block, Column, Depth, Paragraph, Table, Tone
+from kprof.report.blocks import Block, Column, Depth, Paragraph, Tone
+from kprof.report.sections import parts
+from kprof.report.sections.parts import Of, table
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
@@ -16,30 +18,25 @@ _MOST_NAMED: Final = 3
 
 def rates(report: Report, depth: Depth) -> list[Block]:
     """Rates of regions that count bytes or operations, with the device's ceiling if it is known."""
-    found = report.rows("achieved_by_region")
-    if not found:
+    rows = report.rows("achieved_by_region")
+    if not rows:
         return []
-    rows = sorted(found, key=lambda row: (row["region"], row["rank"]))
+    rows = sorted(rows, key=lambda row: (row["region"], row["rank"]))
     has_ceilings = any(math.isfinite(row["ceiling_share"]) for row in rows)
-    cells_of = {
-        "GB/s": (any(row["bytes"] for row in rows), _gb_s),
-        "of the speed of a copy": (has_ceilings, _of_copy),
-        "GFLOP/s": (any(row["flops"] for row in rows), _gflop_s),
-    }
-    shown = {name: cell for name, (is_there, cell) in cells_of.items() if is_there}
-    table = Table(
-        (Column("region", is_text=True), Column("rank"), *map(Column, shown)),
-        tuple(
-            (row["region"], str(row["rank"]), *(cell(row) for cell in shown.values()))
-            for row in rows
-        ),
+    found = table(
+        rows,
+        parts.words("region"),
+        parts.rank(),
+        *([Of(Column("GB/s"), _gb_s)] if any(row["bytes"] for row in rows) else []),
+        *([Of(Column("of the speed of a copy"), _of_copy)] if has_ceilings else []),
+        *([Of(Column("GFLOP/s"), _gflop_s)] if any(row["flops"] for row in rows) else []),
         title="Rates",
         about="While the region was in use; only regions that count bytes or operations.",
         which="the first by name",
         depth=depth,
     )
     notes = filter(None, [_without_bytes(report), "" if has_ceilings else _NO_CEILINGS])
-    return [table, *(Paragraph(note, tone=Tone.FINE, depth=depth) for note in notes)]
+    return [found, *(Paragraph(note, tone=Tone.FINE, depth=depth) for note in notes)]
 
 
 _NO_CEILINGS: Final = (
