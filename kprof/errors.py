@@ -14,6 +14,7 @@
     ├── BuildError             a kernel source could not be compiled
     ├── TargetError            the target asked for is not on this machine
     ├── WorkloadError          the recorded command could not be started, or recorded nothing
+    │   └── StillRecordingError    it has ended, and ranks of it have not
     ├── ClockError             a number that needs aligned clocks, without alignment
     ├── ClusterError           a Dask cluster that cannot be reached or fails
     ├── ExportError            an output that cannot be written
@@ -95,6 +96,10 @@ class WorkloadError(KprofError):
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class StillRecordingError(WorkloadError):
+    """The recorded command has ended and ranks of it have not; the message says how to go on."""
 
 
 class ClockError(KprofError):

@@ -146,7 +146,7 @@ def _probe_lines(manifest: Manifest) -> dict[str, str]:
         error_ns = max(clock.error_ns for clock in cycles)
         lines["cycles"] = f"cycle counters on the rank's clock within {format_ns(error_ns)}"
     if manifest.overhead is not None or manifest.overhead_note:
-        lines["overhead"] = describe_overhead(manifest).removeprefix("recording: ")
+        lines["overhead"] = describe_overhead(manifest)
     return lines
 
 
@@ -161,12 +161,12 @@ def describe_overhead(manifest: Manifest) -> str:
     sentence."""
     overhead = manifest.overhead
     if overhead is None:
-        return f"recording: its cost was not measured: {manifest.overhead_note}"
+        return f"its cost was not measured: {manifest.overhead_note}"
     spread = overhead.spread_percent
     noise = f"two runs of the same kind differ by {spread:.1f} %"
     is_noise = abs(overhead.percent) <= spread
     measured = ", within the noise: " if is_noise else " from launch to launch; "
-    sentence = f"recording: {overhead.percent:+.1f} %{measured}{noise}"
+    sentence = f"{overhead.percent:+.1f} %{measured}{noise}"
     if any(info.counts.dropped for info in manifest.ranks):
         sentence += "; but not all events fitted the arena: measure again with a larger one"
     return sentence

@@ -174,7 +174,7 @@ def record_and_summarise(request: RecordRequest) -> Recording:
     for loss in recording.losses:
         note(loss)
     if request.measure_overhead:
-        note(describe_overhead(recording.capture.manifest))
+        note(f"recording: {describe_overhead(recording.capture.manifest)}")
     try:
         print_summary(recording)
     except (KprofError, OSError) as error:

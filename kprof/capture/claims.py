@@ -2,7 +2,8 @@
 
     run.kprof.unfinished/
       recording.json      the request, for `kprof recover` in case kprof itself is killed
-      messages            a line for each loss or refusal; space is reserved while there is some
+      messages            a line of JSON for each loss or refusal: a sentence, or a GaveUp (losses.py);
+                          space is reserved while there is some
       rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches,
                           the next 8 all calls of launch() and step()
 
@@ -31,7 +32,7 @@ from kprof.capture.directory import (
     writing,
 )
 from kprof.capture.files import MAX_JSON_BYTES
-from kprof.capture.losses import count_launches
+from kprof.capture.losses import GaveUp, count_launches
 from kprof.errors import RankTakenError
 from kprof.private import is_locked, new_file, open_plain, read_plain
 from kprof.rank_memory import LIVE_BYTES, Live
@@ -39,6 +40,7 @@ from kprof.rank_memory import LIVE_BYTES, Live
 RECORDING_NAME: Final = "recording.json"
 MESSAGES_NAME: Final = "messages"
 _MESSAGES_BYTES: Final = 16 << 10
+_MESSAGES: Final[msgspec.json.Decoder[str | GaveUp]] = msgspec.json.Decoder(str | GaveUp)
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -167,7 +169,7 @@ def prepare_messages(directory: Path) -> None:
         file.write(bytes(_MESSAGES_BYTES))
 
 
-def leave_message(directory: Path, text: str) -> bool:
+def leave_message(directory: Path, message: str | GaveUp) -> bool:
     """Add a line for whoever finishes the capture; false where it cannot be written."""
     with contextlib.suppress(OSError):
         file = open_plain(directory / MESSAGES_NAME, os.O_RDWR)
@@ -175,7 +177,7 @@ def leave_message(directory: Path, text: str) -> bool:
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             used = os.pread(file, _MESSAGES_BYTES, 0).find(b"\0")
-            line = " ".join(text.split()).encode() + b"\n"
+            line = msgspec.json.encode(message) + b"\n"
             if 0 <= used <= _MESSAGES_BYTES - len(line):
                 return os.pwrite(file, line, used) == len(line)
         finally:
@@ -183,14 +185,21 @@ def leave_message(directory: Path, text: str) -> bool:
     return False
 
 
-def read_messages(directory: Path) -> tuple[str, ...]:
-    """What was left by `leave_message`, each line once."""
+def read_messages(directory: Path) -> tuple[str | GaveUp, ...]:
+    """What was left by `leave_message`, each message once."""
     try:
         content = read_plain(directory / MESSAGES_NAME, _MESSAGES_BYTES)
     except OSError:
         return ()
-    lines = content.split(b"\0", 1)[0].decode(errors="replace").splitlines()
-    return tuple(dict.fromkeys(lines))
+    return tuple(dict.fromkeys(map(_message, content.split(b"\0", 1)[0].splitlines())))
+
+
+def _message(line: bytes) -> str | GaveUp:
+    """A line as it was left; recordings by older versions hold sentences as they are."""
+    try:
+        return _MESSAGES.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return line.decode(errors="replace")
 
 
 def write_begun(directory: Path, begun: Begun) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from kprof.capture.manifest import Manifest, RankInfo
 
@@ -37,6 +38,30 @@ _LOSSES: Final = (
     ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
     ("clamped", "payload did not fit its field", "payloads did not fit their field"),
 )
+
+
+class GaveUp(msgspec.Struct, frozen=True, tag="gave_up"):
+    """A recorder could not write its events: those of `num_lost` launches are lost (None: they
+    outlive the process). `goes_on`: the rank may launch more."""
+
+    rank: int
+    reason: str
+    num_lost: int | None
+    goes_on: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        what = "no events are lost" if self.num_lost == 0 else "what it recorded is kept"
+        if self.num_lost:
+            what = f"the events of {count_launches(self.num_lost)} are lost"
+        then = "; it records nothing more" if self.goes_on else ""
+        return f"rank {self.rank}: {self.reason}; {what}{then}"
+
+
+def sentence_of(message: str | GaveUp) -> str:
+    """What a rank left for whoever finishes the capture, for people."""
+    return message if isinstance(message, str) else message.sentence
 
 
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
@@ -71,27 +96,6 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
             f"{_launches_lost(manifest)}"
         )
     return (*lost, *manifest.messages)
-
-
-def describe_giving_up(rank: int, reason: str, num_lost: int | None, *, goes_on: bool) -> str:
-    """What a recorder leaves that cannot write its events: those of `num_lost` launches are lost;
-    None: they outlive the process. `goes_on`: more launches may come. `why_gave_up` reads it."""
-    what = "no events are lost" if num_lost == 0 else "what it recorded is kept"
-    if num_lost:
-        what = f"the events of {count_launches(num_lost)} are lost"
-    return f"rank {rank}: {reason}; {what}" + ("; it records nothing more" if goes_on else "")
-
-
-_GAVE_UP: Final = re.compile(
-    r"rank (\d+): (.*); (?:the events of .* are lost|no events are lost|what it recorded is kept)"
-    r"(?:; it records nothing more)?"
-)
-
-
-def why_gave_up(message: str) -> tuple[int, str] | None:
-    """The rank and its reason, if the message is one of `describe_giving_up`."""
-    match = _GAVE_UP.fullmatch(message)
-    return (int(match[1]), match[2]) if match else None
 
 
 def enough_arena(manifest: Manifest) -> str:

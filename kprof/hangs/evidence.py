@@ -18,7 +18,7 @@ import numpy as np
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
 from kprof.capture.directory import events_file_name, rank_file, read_ranks_started
-from kprof.capture.losses import why_gave_up
+from kprof.capture.losses import GaveUp
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.asking import Answers
@@ -74,7 +74,7 @@ def read_run(
     answers = answers or Answers()
     waits, calls = read_waits(directory), num_calls_of(directory)
     conditions = conditions_of(directory)
-    errors = dict(filter(None, map(why_gave_up, read_messages(directory))))
+    errors = {m.rank: m.reason for m in read_messages(directory) if isinstance(m, GaveUp)}
     kernels = {rank: read_kernels(directory, rank) for rank in waits}
     states = {}
     for rank in sorted(set(waits) | set(calls)):

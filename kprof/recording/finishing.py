@@ -19,7 +19,7 @@ from kprof.capture.claims import (
     read_messages,
     unrecorded_launches,
 )
-from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches, name_ranks
+from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches, name_ranks, sentence_of
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import SAVED, damaged_parts, ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
@@ -46,7 +46,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         )
     started = capture.read_ranks_started(directory)
     counts, told = launch_counts(directory), ranks_that_told(directory)
-    infos, messages = _all_infos(directory, counts, told), read_messages(directory)
+    infos = _all_infos(directory, counts, told)
+    messages = tuple(map(sentence_of, read_messages(directory)))
     stopped = _describe_stops(directory, counts)
     left = {info.rank for info in infos}
     messages += tuple(f"rank {rank}: {why}" for rank, why in stopped.items() if rank not in left)

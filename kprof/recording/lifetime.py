@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.recording.interrupts import ignore_signals
 
 if TYPE_CHECKING:
+    from kprof.capture.losses import GaveUp
     from kprof.recording.null_recorder import AnyRecorder
     from kprof.recording.recorder import Recorder
 
@@ -112,12 +113,11 @@ def give_up(
 
     `is_kept`: what was recorded outlives the process. `goes_on`: more launches may come.
     """
-    from kprof.capture.losses import describe_giving_up
+    from kprof.capture.losses import GaveUp
 
     # What CUDA and torch add about themselves is in the workload's own traceback.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    text = describe_giving_up(rank, reason, None if is_kept else num_lost, goes_on=goes_on)
-    return tell(directory, text)
+    return tell(directory, GaveUp(rank, reason, None if is_kept else num_lost, goes_on))
 
 
 def tell_of_child(directory: Path, rank: int, kernel: str) -> None:
@@ -130,13 +130,14 @@ def tell_of_child(directory: Path, rank: int, kernel: str) -> None:
     )
 
 
-def tell(directory: Path, text: str) -> bool:
+def tell(directory: Path, message: str | GaveUp) -> bool:
     """Say something on stderr, and to whoever finishes the capture; false where the latter cannot
     be told."""
     from kprof.capture.claims import leave_message
+    from kprof.capture.losses import sentence_of
 
-    is_left = leave_message(directory, text)
-    complain(text)
+    is_left = leave_message(directory, message)
+    complain(sentence_of(message))
     return is_left
 
 

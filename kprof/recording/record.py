@@ -45,7 +45,7 @@ from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import discard, make_memory
-from kprof.errors import CaptureError, WorkloadError
+from kprof.errors import CaptureError, StillRecordingError, WorkloadError
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.recording.finishing import keeping, make_manifest
 from kprof.recording.flight import request_dump
@@ -225,7 +225,7 @@ def _remove_unused(directory: Path) -> None:
 def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
     ranks = ranks_in_use(directory)
     if ranks:
-        raise WorkloadError(
+        raise StillRecordingError(
             f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still "
             f"{'runs; when it has' if len(ranks) == 1 else 'run; when they have'} ended, "
             f"kprof recover {directory} makes a capture",
@@ -292,7 +292,7 @@ def _prepare(directory: Path, begun: Begun) -> None:
 
 def _kept_for(processes: Sequence[int], directory: Path, error: WorkloadError) -> str:
     """Keep a directory that processes may still write to."""
-    if "kprof recover" in str(error):
+    if isinstance(error, StillRecordingError):
         return str(error)
     return (
         f"{error}; but something may still record{in_brackets(processes)}: when that has ended, "

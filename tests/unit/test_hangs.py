@@ -17,6 +17,7 @@ import pytest
 import kprof
 from kprof.capture.claims import prepare_messages, read_messages
 from kprof.capture.directory import rank_file
+from kprof.capture.losses import GaveUp
 from kprof.hangs import look
 from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
@@ -115,10 +116,11 @@ def test_a_rank_that_cannot_write_its_events_says_why_in_a_short_line(tmp_path: 
     recorder = Recorder(tmp_path, rank=0, world_size=1)
     recorder._give_up(RuntimeError("CUDA error: an illegal memory access\nSearch for it in ..."))
     recorder.abandon()
-    said = (
+    (said,) = read_messages(tmp_path)
+    assert said == GaveUp(0, "CUDA error: an illegal memory access", num_lost=0, goes_on=True)
+    assert said.sentence == (
         "rank 0: CUDA error: an illegal memory access; no events are lost; it records nothing more"
     )
-    assert read_messages(tmp_path) == (said,)
     assert read_run(tmp_path).ranks[0].error == "CUDA error: an illegal memory access"
 
 
