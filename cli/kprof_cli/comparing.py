@@ -16,11 +16,11 @@ from kprof_cli.reading import open_trace
 @command(
     base=Argument(metavar="BASE", help="The capture before."),
     candidate=Argument(metavar="CAND", help="The capture after."),
-    more_base=Option("--base", help="A repeat of BASE; may be repeated."),
-    more_candidates=Option("--cand", help="A repeat of CAND; may be repeated."),
+    more_base=Option("--base", help="Another recording of BASE. Can be repeated."),
+    more_candidates=Option("--cand", help="Another recording of CAND. Can be repeated."),
     output=PAGE_OUTPUT,
-    fail_on=Option(help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %."),
-    has_all_rows=Option("--all", help="Print the rows that did not change, too."),
+    fail_on=Option(help="Exit with 3 if this holds: 'slower', or 'slower>5%' to allow 5 %."),
+    has_all_rows=Option("--all", help="Also print the rows that did not change."),
 )
 def diff(
     base: Path,
@@ -35,7 +35,7 @@ def diff(
     has_all_rows: bool = False,
     force: bool = False,
 ) -> None:
-    """Say what became slower or faster between two captures, and what is only noise."""
+    """Show what became slower or faster between two captures, beyond noise."""
     from kprof import report as reports
 
     if output is not None:
@@ -46,7 +46,7 @@ def diff(
     missed = reports.check_diff(built, fail_on or [])
     if output is not None:
         reports.write_diff_html(built, output, force=force)
-        note(f"wrote {output}; open it in a browser, it needs no internet")
+        note(f"wrote {output}; open it in a browser, offline too")
     if is_json:
         print_json_text(reports.diff_to_json(built).decode())
     elif is_github:

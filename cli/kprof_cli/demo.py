@@ -31,9 +31,11 @@ _NUM_CPU_RANKS: Final = 8
 
 
 @command(
-    output=Option("-o", "--output", help="Directory for the three results."),
-    kernel=Option(help=f"What runs: {', '.join(_ARGUMENTS)}."),
-    nproc=Option(help="How many ranks; one per GPU, or 8 on the CPU. Kernels of one GPU take 1."),
+    output=Option("-o", "--output", help="Directory for the capture, the trace and the report."),
+    kernel=Option(help=f"The kernel to run: {', '.join(_ARGUMENTS)}."),
+    nproc=Option(
+        help="Number of ranks. Default: one per GPU, or 8 on the CPU; 1 for single-GPU kernels."
+    ),
     should_open=Option("--open/--no-open", help="Open the report if there is a display."),
 )
 def demo(
@@ -43,7 +45,7 @@ def demo(
     should_open: bool = True,
     force: bool = False,
 ) -> None:
-    """Record a kernel, by default an all-to-all with uneven routing; make its trace and report."""
+    """Record an example kernel, and write its trace and report."""
     from kprof import report as reports
     from kprof.export import write
     from kprof.recording.record import RecordRequest
@@ -77,7 +79,8 @@ def demo(
 def _workload(kernel: str) -> tuple[str, ...]:
     if kernel not in _ARGUMENTS:
         raise typer.BadParameter(
-            f"{kernel!r} is not known; choose one of {', '.join(_ARGUMENTS)}", param_hint="--kernel"
+            f"unknown kernel {kernel!r}; choose one of {', '.join(_ARGUMENTS)}",
+            param_hint="--kernel",
         )
     return ("python", "-m", f"instrumented_kernels.{kernel}", *_ARGUMENTS[kernel].split())
 
@@ -87,7 +90,7 @@ def _checked_ranks(kernel: str, nproc: int | None) -> int:
         return _num_ranks() if nproc is None else nproc
     if nproc not in (None, 1):
         raise typer.BadParameter(
-            f"{kernel} runs on one GPU, so give 1 rank or leave it out", param_hint="--nproc"
+            f"{kernel} runs on one GPU; pass 1 or omit the option", param_hint="--nproc"
         )
     return 1
 
@@ -114,4 +117,4 @@ def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        note(f"no browser could be started; open {page} in one")
+        note(f"could not start a browser; open {page} yourself")

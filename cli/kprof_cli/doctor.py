@@ -11,11 +11,11 @@ from kprof_cli.output import note, print_json, print_rows
 @command(
     is_measuring=Option(
         "--measure",
-        help="Measure how fast the devices copy, and keep it: reports then compare with it.",
+        help="Measure how fast the devices copy, and keep the result for reports to compare with.",
     ),
 )
 def doctor(is_measuring: bool = False, is_json: bool = False) -> None:
-    """Say what this machine can record and show, and what to do about what is missing."""
+    """Check what this machine can record and show, and how to get what is missing."""
     from dataclasses import asdict
 
     from kprof.devices.doctor import examine
@@ -53,4 +53,4 @@ def _measure(is_json: bool) -> None:
         rows += [(each.device, what, f"{rate:.1f}") for what, rate in rates.items() if rate]
     rows += [(each.source, f"copy to {each.target}", f"{each.gb_s:.1f}") for each in measured.pairs]
     print_rows(("device", "what", "GB/s"), rows)
-    note(f"kept in {path}; recordings on this host take it with them")
+    note(f"saved in {path}; recordings on this host include it")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @command()
 def explain(run: Path, selection: SelectionText, is_json: bool = False) -> None:
-    """Say what would make the run shorter, and by how much, from replays with one change."""
+    """Show what would make the run shorter, and by how much."""
     from kprof.analysis import Summary, find
 
     found = find(Summary.of(open_trace(run, selection)))

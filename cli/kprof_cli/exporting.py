@@ -28,25 +28,22 @@ if TYPE_CHECKING:
 
 _FINDINGS: Final = Option(
     "--findings/--no-findings",
-    help="Draw the findings of `kprof report` as slices. Default: yes, except for very large "
+    help="Draw the findings of kprof report as slices. Default: yes, except for very large "
     "captures.",
 )
-_BY: Final = Option(
-    help="What the tracks of a rank are: blocks, the processors (SM, CU) that they ran on, or "
-    "roles of warps."
-)
+_BY: Final = Option(help="One track per block, per processor (SM, CU) or per warp role.")
 
 
 @command(
     output=Option("-o", "--output", help="A .pftrace or .json file, or one of these with .gz."),
     max_slices=Option(
-        min=0, help="Merge short neighbours until this many slices are left; 0 keeps all."
+        min=0, help="Merge short adjacent slices until this many are left (0: keep all)."
     ),
     torch=Option(
         help="Traces of the PyTorch profiler, one per rank: a file, or a pattern like "
-        "'trace_rank*.json.gz'; may be repeated. Else those that the workload kept in the capture."
+        "'trace_rank*.json.gz'. Can be repeated. Default: those in the capture."
     ),
-    is_without_torch=Option("--no-torch", help="Leave the PyTorch profiler's traces out."),
+    is_without_torch=Option("--no-torch", help="Omit the PyTorch profiler's traces."),
     has_findings=_FINDINGS,
     by=_BY,
 )
@@ -96,16 +93,16 @@ def export(
 
 
 @command(
-    run=Argument(metavar="RUN", help="A capture, or a trace that was exported."),
-    port=Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one."),
+    run=Argument(metavar="RUN", help="A capture, or an exported trace."),
+    port=Option(min=0, max=65535, help="Port on 127.0.0.1 (0: any free one)."),
     is_local=Option(
-        "--local", help="Use the Perfetto UI that the extra `view` installs: needs no internet."
+        "--local", help="Use the Perfetto UI from kprof[view], which needs no internet."
     ),
-    should_open=Option("--open/--no-open", help="Open a browser, or only print the address."),
+    should_open=Option("--open/--no-open", help="Open a browser, or just print the address."),
     timeout=Option(min=0, help="Stop after this many seconds."),
-    pin=Option(help="Pin tracks by name, like '^block 17$'; may be repeated."),
-    expand=Option(help="Expand tracks by name, like '^Rank 3 '; may be repeated."),
-    finding=Option(help="Open on this finding of `kprof report`, by its id or its number."),
+    pin=Option(help="Pin tracks by name, like '^block 17$'. Can be repeated."),
+    expand=Option(help="Expand tracks by name, like '^Rank 3 '. Can be repeated."),
+    finding=Option(help="Open at this finding of kprof report, by id or number."),
     has_findings=_FINDINGS,
     by=_BY,
 )
@@ -132,8 +129,8 @@ def view(
             link = _write_to_view(run, selection, file, finding, has_findings, by)
         elif finding is not None:
             raise SelectionError(
-                f"--finding needs the capture, and {run} is a file that was exported; "
-                "give the directory, such as run.kprof"
+                f"--finding needs a capture, and {run} is an exported trace; "
+                "pass the capture, such as run.kprof"
             )
         viewer.serve(
             file,
@@ -183,8 +180,8 @@ def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
     if trace.num_events() <= MAX_EVENTS_TO_DRAW_FINDINGS:
         return True
     note(
-        f"findings are not drawn: looking for them in {trace.num_events():,} events takes a while; "
-        "--findings draws them"
+        f"findings are not drawn, because searching {trace.num_events():,} events takes a while; "
+        "--findings draws them anyway"
     )
     return False
 
@@ -222,7 +219,7 @@ def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:
         if not names:
             raise ExportError(
                 f"--torch {pattern!r} matches no file; "
-                "give the files that export_chrome_trace wrote"
+                "pass the files that export_chrome_trace wrote"
             )
         found |= dict.fromkeys(Path(name) for name in names)
     return tuple(found)

@@ -10,11 +10,11 @@ from kprof_cli.options import command
 from kprof_cli.output import print_json, say
 
 
-@command(path=Argument(metavar="RUN", help="A run that is under way, or its capture."))
+@command(path=Argument(metavar="RUN", help="A running recording, or its capture."))
 def hang(path: Path = Path("run.kprof"), is_json: bool = False) -> None:
-    """Say which block waits for which rank, and who is the root.
+    """Show which block waits for which rank, and which rank is the root cause.
 
-    Of a run under way it is a look at this moment; of one that has ended, the report of its hang.
+    For a running recording, shows its waits now; for a capture, the hang that it recorded.
     """
     from kprof.hangs.look import look_at
     from kprof.hangs.report import lines_of

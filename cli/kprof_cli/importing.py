@@ -31,17 +31,15 @@ _OPTIONS: Final = {
 
 @command(
     files=Argument(
-        metavar="FILE...", help="One file; for the classic buffer one per rank, rank 0 first."
+        metavar="FILE...", help="One file, or for classic buffers one per rank, rank 0 first."
     ),
-    kind=Option(help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet)."),
+    kind=Option(help="classic: int64 buffers; chrome: a Chrome trace; table: .csv or .parquet."),
     output=CAPTURE_OUTPUT,
-    tick_ns=Option(help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given."),
-    names=Option(help="Names of the tags of a classic buffer: a,b,c."),
-    regions=Option(help="A regions.h that says which names are waits and sends."),
-    is_rank_in_tid=Option(
-        "--rank-in-tid", help="The rank was added to every thread id of a trace."
-    ),
-    bound=Option(help="All ranks read one clock, within this time of each other, like 100ns."),
+    tick_ns=Option(help="Length of a tick in ns. Default: 10 for classic, 1000 for chrome."),
+    names=Option(help="Names of the tags in classic buffers, like a,b,c."),
+    regions=Option(help="A regions.h that declares which names are waits and sends."),
+    is_rank_in_tid=Option("--rank-in-tid", help="Thread ids include the rank."),
+    bound=Option(help="All ranks share one clock, to within this time, like 100ns."),
 )
 def import_events(
     files: list[Path],
@@ -54,7 +52,7 @@ def import_events(
     bound: str | None = None,
     force: bool = False,
 ) -> None:
-    """Make a capture of events that another tool recorded."""
+    """Make a capture from events that another tool recorded."""
     from kprof import importers
     from kprof.importers.foreign import ReadOptions
     from kprof.regions import RegionTable

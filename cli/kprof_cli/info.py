@@ -88,7 +88,7 @@ def _causality(capture: Capture) -> dict[str, int] | str:
 
     if sum(info.counts.recorded for info in capture.manifest.ranks) > MAX_EVENTS_TO_CHECK_FLOWS:
         return (
-            f"not checked, more than {MAX_EVENTS_TO_CHECK_FLOWS:,} events; kprof report checks them"
+            f"not checked: more than {MAX_EVENTS_TO_CHECK_FLOWS:,} events; kprof report checks them"
         )
     try:
         summary = Summary.of(Trace.open(capture))
@@ -130,7 +130,11 @@ def _moment_lines(manifest: Manifest) -> dict[str, str]:
 
     regions = [region for info in manifest.ranks for region in info.regions.regions]
     names = dict.fromkeys(region.name for region in regions if region.moment is Moment.COMPLETE)
-    return {"complete": f"ends wait for memory: {', '.join(names)}"} if names else {}
+    return (
+        {"complete": f"these regions wait for memory at their end: {', '.join(names)}"}
+        if names
+        else {}
+    )
 
 
 def _probe_lines(manifest: Manifest) -> dict[str, str]:
@@ -144,7 +148,7 @@ def _probe_lines(manifest: Manifest) -> dict[str, str]:
     cycles = [info.cycle_clock for info in manifest.ranks if info.cycle_clock is not None]
     if cycles:
         error_ns = max(clock.error_ns for clock in cycles)
-        lines["cycles"] = f"cycle counters on the rank's clock within {format_ns(error_ns)}"
+        lines["cycles"] = f"cycle counters match the rank's clock within {format_ns(error_ns)}"
     if manifest.overhead is not None or manifest.overhead_note:
         lines["overhead"] = describe_overhead(manifest)
     return lines
@@ -161,14 +165,14 @@ def describe_overhead(manifest: Manifest) -> str:
     sentence."""
     overhead = manifest.overhead
     if overhead is None:
-        return f"its cost was not measured: {manifest.overhead_note}"
+        return f"cost not measured: {manifest.overhead_note}"
     spread = overhead.spread_percent
     noise = f"two runs of the same kind differ by {spread:.1f} %"
     is_noise = abs(overhead.percent) <= spread
     measured = ", within the noise: " if is_noise else " from launch to launch; "
     sentence = f"{overhead.percent:+.1f} %{measured}{noise}"
     if any(info.counts.dropped for info in manifest.ranks):
-        sentence += "; but not all events fitted the arena: measure again with a larger one"
+        sentence += "; some events did not fit the arena: measure again with a larger one"
     return sentence
 
 

@@ -126,16 +126,12 @@ def _sentence(error: Exception) -> str:
         return f"cannot use {error.filename or 'the output'}: {error.strerror or error}"
     if isinstance(error, UnicodeError):
         text = getattr(error, "object", "a name")
-        return f"{text[:80]!r} is not UTF-8; rename what is called that, or save the text as UTF-8"
+        return f"{text[:80]!r} is not UTF-8; rename the file, or save the text as UTF-8"
     if isinstance(error, MemoryError):
-        return (
-            "there is not enough memory for this; select less, such as --ranks 0-3 or --launches 4"
-        )
+        return "not enough memory; select less, such as --ranks 0-3 or --launches 4"
     if "can't start new thread" in str(error):
-        return "the system lets this process start no more threads: raise `ulimit -u`"
-    return (
-        f"{BUG_SENTENCE} ({type(error).__name__}); please report what the same with --debug prints"
-    )
+        return "the system does not let this process start more threads; raise `ulimit -u`"
+    return f"{BUG_SENTENCE} ({type(error).__name__}); please report it, with what --debug prints"
 
 
 def _discard_output() -> None:

@@ -20,9 +20,9 @@ FILES: Final = ("kernel.hip", "regions.h", "workload.py", "Makefile")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-@command(path=Argument(metavar="NAME", help="The kernel's name, or a path that ends in it."))
+@command(path=Argument(metavar="NAME", help="The kernel's name, or a path that ends with it."))
 def new(path: Path) -> None:
-    """Write a folder with an instrumented kernel that runs at once, on GPUs or without one.
+    """Create a folder with an instrumented kernel that runs at once, with or without a GPU.
 
     It holds the kernel, its regions, a workload that runs it on all ranks, and a Makefile.
     """
@@ -30,7 +30,7 @@ def new(path: Path) -> None:
     texts = {file: (TEMPLATE / file).read_text() for file in FILES}
     _check_name(name, " ".join(texts.values()))
     if path.exists():
-        raise OutputExistsError(f"{path} exists; choose another name, or remove it first")
+        raise OutputExistsError(f"{path} exists; choose another name, or remove it")
     path.mkdir(parents=True)
     for file, text in texts.items():
         (path / file).write_text(re.sub(rf"\b{_TEMPLATE_NAME}\b", name, text))

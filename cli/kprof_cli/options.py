@@ -15,15 +15,13 @@ from kprof.trace.selection import SelectionText
 
 _SHARED: Final = {
     "run": Argument(metavar="RUN", help="A capture, such as run.kprof."),
-    "is_json": Option("--json", help="Print JSON for machines."),
+    "is_json": Option("--json", help="Print JSON for programs."),
     "is_github": Option(
         "--github", help="Print Markdown, for $GITHUB_STEP_SUMMARY or a comment on a pull request."
     ),
-    "force": Option("--force", "-f", help="Replace an output that exists."),
-    "limit": Option(min=0, help="Print at most this many rows; 0 for all."),
-    "dask": Option(
-        metavar="ADDRESS", help="Spread the ranks over a Dask cluster, like tcp://host:8786."
-    ),
+    "force": Option("--force", "-f", help="Overwrite an existing output."),
+    "limit": Option(min=0, help="Print at most this many rows (0: all)."),
+    "dask": Option(metavar="ADDRESS", help="Analyse on a Dask cluster, like tcp://host:8786."),
 }
 _SELECTION: Final = {
     name: inspect.Parameter(
@@ -37,7 +35,7 @@ _SELECTION: Final = {
         "blocks": "Threadblocks, like 0-15.",
         "launches": "Launch numbers, like 0,2-4.",
         "regions": "Regions, like 'dispatch/*'.",
-        "time": "Time after the first event, like 10us..50us.",
+        "time": "Time range after the first event, like 10us..50us.",
     }.items()
 }
 CAPTURE_OUTPUT: Final = Option("-o", "--output", help="The capture to write.")

@@ -141,7 +141,7 @@ def print_frame(
     print_rows([header for header, _ in columns], readable, limit=limit)
     if left_out:
         say(
-            f"left out for lack of width: {', '.join(left_out)}; "
+            f"not shown for lack of width: {', '.join(left_out)}; "
             "a wider terminal or --json has them"
         )
 

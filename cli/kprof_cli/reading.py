@@ -216,7 +216,7 @@ def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:
     if len(matrix.columns) <= _MAX_COLUMNS:
         return matrix
     note(
-        f"shown are the {_MAX_COLUMNS} ranks that were waited for longest, of "
+        f"showing the {_MAX_COLUMNS} ranks that were waited for longest, of "
         f"{len(matrix.columns):,}; --json has all"
     )
     return matrix[sorted(matrix.sum().nlargest(_MAX_COLUMNS).index)]
@@ -244,7 +244,7 @@ def query(
         note(
             "the ranks are not on one clock "
             f"({trace.manifest.alignment_note or 'no clock calibration'}): times of "
-            "different ranks, as in a row of flows, cannot be compared"
+            "different ranks, as in a row of flows, are not comparable"
         )
     if is_json:
         print_json(table.to_pylist())
@@ -260,9 +260,9 @@ def query(
     output=PAGE_OUTPUT,
     has_trace=Option(
         "--trace/--no-trace",
-        help="Put the trace into the page, so that findings open in Perfetto with a click.",
+        help="Embed the trace in the page, so that a click opens a finding in Perfetto.",
     ),
-    fail_on=Option(help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated."),
+    fail_on=Option(help="Exit with 3 if this holds, like 'load_balance<0.8'. Can be repeated."),
 )
 def report(
     run: Path,
@@ -275,7 +275,7 @@ def report(
     force: bool = False,
     dask: str | None = None,
 ) -> None:
-    """Say where the time went: findings, efficiencies, who waited for whom."""
+    """Show where the time went: findings, efficiency, and who waited for whom."""
     from kprof import report as reports
 
     reports.check_expressions(fail_on or [])
@@ -295,7 +295,7 @@ def report(
             force=force,
             trace=reports.embed(summary.trace, built) if has_trace else None,
         )
-        note(f"wrote {output}; open it in a browser, it needs no internet")
+        note(f"wrote {output}; open it in a browser, offline too")
     if is_json:
         print_json_text(reports.to_json(built).decode())
     elif is_github:

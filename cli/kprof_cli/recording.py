@@ -42,54 +42,57 @@ _wanted = functools.partial(Option, rich_help_panel="What is recorded")
 
 
 @command(
-    workload=Argument(metavar="CMD", help="The workload, as you would start it."),
+    workload=Argument(
+        metavar="CMD", help="The command to record, as you would start it without kprof."
+    ),
     output=CAPTURE_OUTPUT,
-    nproc=Option(help="Start this many ranks of CMD through torchrun."),
-    arena_size=Option(help="Memory for events, per rank."),
+    nproc=Option(help="Start CMD on this many ranks with torchrun."),
+    arena_size=Option(help="Memory for events on each rank."),
     strict=Option(
         "--strict",
-        help="Exit with 1 when ranks or events were lost, cut short or clamped, or filters left "
+        help="Exit with 1 if ranks or events were lost, cut short or clamped, or if filters left "
         "nothing.",
     ),
     measure_overhead=Option(
         "--measure-overhead",
-        help="Run CMD four times, recording off, on, on, off, and say what recording costs it.",
+        help="Run CMD four times (recording off, on, on, off) and report the cost of recording.",
     ),
     inductor=Option(
-        "--inductor", help="Also record the Triton kernels of torch.compile: a span per program."
+        "--inductor",
+        help="Also record the Triton kernels of torch.compile, with one span per program.",
     ),
     drain=Option(
-        "--drain", help="Empty the arena while CMD runs: for runs that record more than it holds."
+        "--drain", help="Write events to disk while CMD runs, for runs that do not fit the arena."
     ),
     ring=Option(
         metavar="SIZE",
-        help="Keep only the latest events, so many bytes per rank; SIGUSR1 for kprof writes them. "
-        "host, or host:SIZE, is --arena host, too.",
+        help="Keep only the latest events, SIZE per rank; send kprof SIGUSR1 to dump them. "
+        "host or host:SIZE implies --arena host.",
     ),
     arena=Option(
-        help="Where a GPU records: memory of the host outlives a process that is killed, and is "
+        help="Where GPUs store events. Host memory is slower, but survives a process that is "
         "slower.",
     ),
     slower_than=Option(
-        min=0, metavar="K", help="Write the ring when a call takes K times the median; 0: never."
+        min=0, metavar="K", help="Dump the ring when a call takes K times the median (0: never)."
     ),
-    keep_slowest=Option(metavar="N", help="Keep only the N slowest calls of a run, however long."),
+    keep_slowest=Option(metavar="N", help="Keep only the N slowest calls, however long the run."),
     hang_after=Option(
         min=0,
         metavar="SECONDS",
-        help="Say who waits for whom when nothing has moved for so long; 0 for never.",
+        help="Report who waits for whom after SECONDS without progress (0: never).",
     ),
-    skip=_wanted(help="Leave out the first calls of each kernel."),
-    calls=_wanted(help="Record this many calls; 0 for all."),
-    every=_wanted(help="Begin again after this many calls."),
-    times=_wanted(help="Begin so often; 0 without end."),
-    ranks=_wanted(help="Record these ranks, like 0,3."),
-    blocks=_wanted(help="Record these blocks, like 0-15."),
+    skip=_wanted(help="Skip the first N calls of each kernel."),
+    calls=_wanted(help="Record the next N calls (0: all)."),
+    every=_wanted(help="Repeat this window every N calls (0: never)."),
+    times=_wanted(help="Repeat the window N times (0: forever)."),
+    ranks=_wanted(help="Record only these ranks, like 0,3."),
+    blocks=_wanted(help="Record only these blocks, like 0-15."),
     warps=_wanted(
-        help="Record these warps of a block, like 0; tracks of whole blocks in any case."
+        help="Record only these warps of each block, like 0. Tracks of blocks are always recorded."
     ),
     sample=_wanted(
-        metavar="1/N", help="Record one track in N, a power of two: in every launch the same ones."
+        metavar="1/N", help="Record one track in N (a power of two), the same ones in every launch."
     ),
 )
 def record(
@@ -116,10 +119,10 @@ def record(
     warps: str | None = None,
     sample: str | None = None,
 ) -> None:
-    """Run a workload with recording on and write its capture. Keeps the workload's exit code.
+    """Record a command and write a capture. Exits with the command's exit code.
 
-    Ctrl-C is passed on and what was recorded is kept; a second one saves what ranks that hang have
-    recorded, and kills.
+    Press Ctrl-C to interrupt the command and keep what it recorded. Press again to save what hung
+    ranks recorded and kill them.
     """
     from kprof.recording.record import RecordRequest
 
@@ -142,14 +145,15 @@ def record(
 
 
 @command(
-    path=Argument(metavar="DIR", help="What a recording left: run.kprof.unfinished."),
+    path=Argument(
+        metavar="DIR", help="What a recording left behind, such as run.kprof.unfinished."
+    ),
     output=Option("-o", "--output", help="The capture to write.", show_default="run.kprof"),
 )
 def recover(path: Path, output: Path | None = None, force: bool = False) -> None:
-    """Make a capture of a recording that could not be finished.
+    """Make a capture from an unfinished recording.
 
-    It holds what the ranks wrote before kprof or they themselves were killed, and says what is
-    missing.
+    It holds what the ranks had written when they or kprof were killed, and says what is missing.
     """
     from kprof.capture.losses import describe_losses
     from kprof.recording.recover import recover as make_capture
@@ -229,7 +233,7 @@ def _ring_bytes(size: str) -> int:
     ring_bytes = parse_size_bytes(size, "--ring")
     if not ring_bytes:
         raise SelectionError(
-            f"--ring {size} keeps no event; give a size like {_RING_SIZE}, or leave the option out"
+            f"--ring {size} keeps no events; give a size like {_RING_SIZE}, or omit the option"
         )
     return ring_bytes
 
@@ -238,7 +242,7 @@ def _slowest(number: int | None) -> int:
     """How many of the slowest calls to keep; 0 where the option was not given."""
     if number == 0:
         raise SelectionError(
-            "--keep-slowest 0 keeps no call; say how many to keep, or leave the option out"
+            "--keep-slowest 0 keeps no calls; give a number above 0, or omit the option"
         )
     return number or 0
 
@@ -248,7 +252,7 @@ def _parse_sample(text: str | None) -> int:
     if text is None:
         return 0
     if not text.startswith("1/") or not text[2:].isdigit() or not int(text[2:]):
-        raise SelectionError(f"--sample {text!r} is no sample; write it like 1/64")
+        raise SelectionError(f"--sample {text!r} cannot be read; write it like 1/64")
     return int(text[2:])
 
 
@@ -268,5 +272,5 @@ def _announce(request: RecordRequest) -> None:
         ranks = f" in {request.num_procs} ranks" if request.num_procs else ""
         note(
             f"recording {shlex.join(request.command)}{ranks} into {request.output}; "
-            "Ctrl-C stops and keeps"
+            "Ctrl-C stops it and keeps what was recorded"
         )

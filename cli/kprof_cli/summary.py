@@ -55,7 +55,7 @@ def _describe_time(trace: Trace) -> str:
         bound = format_ns(trace.alignment.widest_bound_ns)
         return f"{span} on one clock, +-{bound} between ranks ({trace.alignment.method})"
     if len(trace.manifest.ranks) == 1:
-        return f"{span} on the clock of the only rank"
+        return f"{span} on the clock of its only rank"
     return f"ranks are not on one clock: {trace.manifest.alignment_note}"
 
 

@@ -28,22 +28,23 @@ _MOST_RANKS: Final = 16
 
 
 @command(
-    run=Argument(metavar="RUN", help="What `kprof record` writes at this moment."),
-    every=Option(min=0.01, metavar="SECONDS", help="Time between two lines."),
+    run=Argument(metavar="RUN", help="The capture that kprof record is writing."),
+    every=Option(min=0.01, metavar="SECONDS", help="Time between updates."),
     metrics=Option(
         min=0,
         max=65535,
         metavar="PORT",
-        help=f"Also serve Prometheus metrics on {_LOCALHOST}; 0 takes a free port.",
+        help=f"Also serve Prometheus metrics on {_LOCALHOST} (0: any free port).",
     ),
 )
 def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
-    """Show the pace of a recording under way and who waits for whom, until its ranks have ended:
-    in a terminal a table of the ranks, in a pipe a line for each look. Waits for a run that has
-    not begun.
+    """Show the progress of a running recording, and who waits for whom.
 
-    Waits are those that have lasted 50 us, where kernels call still_waiting. Events are counted
-    when they are written, over the last 5 s: record with --drain to see them live.
+    A terminal shows a table of the ranks; a pipe gets one line at a time. Waits for a run that has
+    not started, and ends with its ranks.
+
+    Waits are shown after 50 us, for kernels that call still_waiting. Rates are averages over 5 s.
+    Events count when they are written to disk: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
     from kprof.recording.pace import BURSTS_S, Look, paces
@@ -61,7 +62,7 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
             while len(looks) > 2 and now.at_s - looks[1].at_s >= BURSTS_S:
                 looks.popleft()
             show(paces(looks), waits.look(now.at_s))
-    note("no rank records any more")
+    note("all ranks have stopped recording")
 
 
 @contextmanager
@@ -127,7 +128,7 @@ def _unfinished(run: Path, every_s: float) -> Path:
         if not begun.is_dir():
             _refuse_no_run(run)
         if not has_said:
-            note(f"waiting: no rank records into {run} yet; Ctrl-C ends this")
+            note(f"waiting for ranks to start recording into {run}; press Ctrl-C to stop")
             has_said = True
         sleep(every_s)
 
@@ -137,10 +138,10 @@ def _refuse_no_run(run: Path) -> None:
     from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX
 
     if (run / MANIFEST_NAME).exists():
-        raise WorkloadError(f"{run} is finished; kprof report {run} says how it went")
+        raise WorkloadError(f"{run} is finished; to see it, run kprof report {run}")
     if run.exists() and not (run.is_dir() and run.name.endswith(UNFINISHED_SUFFIX)):
         raise WorkloadError(
-            f"{run} is no capture, and none can be recorded there; give an --output"
+            f"{run} is not a capture and cannot become one; pass the --output of kprof record"
         )
 
 

@@ -2,8 +2,8 @@
 
     run.kprof.unfinished/
       recording.json      the request, for `kprof recover` in case kprof itself is killed
-      messages            a line of JSON for each loss or refusal: a sentence, or a GaveUp (losses.py);
-                          space is reserved while there is some
+      messages            a line of JSON for each loss or refusal: a sentence, or a GaveUp
+                          (losses.py); space is reserved while there is some
       rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches,
                           the next 8 all calls of launch() and step()
 

@@ -74,7 +74,7 @@ def test_a_table_fits_or_says_what_it_leaves_out(kprof, monkeypatch, line, colum
     monkeypatch.setenv("COLUMNS", str(columns))
     out = kprof(line[0], TRACE, *line[1:]).out
     rows = json.loads(kprof(line[0], TRACE, *line[1:], "--json").out)["rows"]
-    table, _, rest = out.partition("left out for lack of width: ")
+    table, _, rest = out.partition("not shown for lack of width: ")
     assert max(map(len, table.splitlines())) <= columns
     left_out = set(rest.partition(";")[0].split(", ")) if rest else set()
     # How far off percentiles may be stands below the table, where they are.

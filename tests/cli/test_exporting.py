@@ -40,7 +40,7 @@ def test_export_leaves_findings_out_of_what_takes_long(
     monkeypatch.setattr("kprof_cli.exporting.MAX_EVENTS_TO_DRAW_FINDINGS", 100)
     file = tmp_path / "trace.pftrace"
     result = kprof("export", skewed, "-o", file)
-    assert "--findings draws them" in result.err
+    assert "--findings draws them anyway" in result.err
     assert processor(file).value(SLICES) == 0
     result = kprof("export", skewed, "-o", file, "-f", "--findings")
     assert "--findings" not in result.err

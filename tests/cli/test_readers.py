@@ -148,7 +148,7 @@ def _shift(entry, offset_ns):
 
 def test_regions_that_end_when_memory_has_arrived_are_named(kprof, small):
     sql = "SELECT name FROM regions WHERE moment = 'complete'"
-    assert "ends wait for memory" not in kprof("info", small).out
+    assert "wait for memory at their end" not in kprof("info", small).out
     assert "dispatch/send" not in kprof("query", small, sql).out
     manifest = json.loads((small / "manifest.json").read_text())
     for info in manifest["ranks"]:
@@ -156,7 +156,7 @@ def test_regions_that_end_when_memory_has_arrived_are_named(kprof, small):
             if region["name"] == "dispatch/send":
                 region["moment"] = "complete"
     write_manifest(small, manifest)
-    assert "ends wait for memory: dispatch/send\n" in kprof("info", small).out
+    assert "these regions wait for memory at their end: dispatch/send\n" in kprof("info", small).out
     assert "dispatch/send" in kprof("query", small, sql).out
 
 

@@ -128,15 +128,15 @@ def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
         (["--arena-size", "1KiB", "--", "true"], 1, "holds no chunk"),
         (["--arena-size", "20KiB", "--drain", "--", "true"], 1, "for each of 2 arenas"),
         (["--ring", "64KiB", "--", "true"], 2, "give at least 106496 bytes"),
-        (["--ring", "0", "--", "true"], 2, "--ring 0 keeps no event"),
-        (["--ring", "host:0", "--", "true"], 2, "--ring 0 keeps no event"),
+        (["--ring", "0", "--", "true"], 2, "--ring 0 keeps no events"),
+        (["--ring", "host:0", "--", "true"], 2, "--ring 0 keeps no events"),
         (["--ring", "", "--", "true"], 2, "is not a size"),
         (["--ring", "1MiB", "--slower-than", "inf", "--", "true"], 2, "give a number, like 3"),
         (["--ring", "1MiB", "--drain", "--", "true"], 2, "choose one of them"),
         (["--keep-slowest", "3", "--drain", "--", "true"], 2, "choose one of them"),
         (["--keep-slowest", "3", "--arena-size", "20KiB", "--", "true"], 1, "for each of 4 arenas"),
         (["--keep-slowest", "9999", "--", "true"], 2, "give 1 to 1000"),
-        (["--keep-slowest", "0", "--", "true"], 2, "keeps no call"),
+        (["--keep-slowest", "0", "--", "true"], 2, "keeps no calls"),
         (["--keep-slowest", "-3", "--", "true"], 2, "give 1 to 1000"),
         (["--calls", "-1", "--", "true"], 2, "calls is -1: give 0 or more"),
         (["--every", "8", "--", "true"], 2, "give calls, too"),
@@ -153,7 +153,7 @@ def test_a_recording_that_cannot_be_is_one_line(kprof, tmp_path, line, code, sen
 
 def test_the_help_says_that_tracks_of_blocks_have_no_warp(kprof):
     shown = kprof("record", "--help").out.replace("│", "")
-    assert "tracks of whole blocks in any case" in " ".join(shown.split())
+    assert "Tracks of blocks are always recorded" in " ".join(shown.split())
 
 
 def test_an_existing_output_needs_force(kprof, tmp_path):
@@ -201,4 +201,4 @@ def test_a_terminal_sees_what_is_being_recorded(tmp_path):
     text = os.read(controller, 4096).decode()
     os.close(controller)
     assert text.startswith("kprof: recording python ")
-    assert "Ctrl-C stops and keeps" in text
+    assert "Ctrl-C stops it and keeps what was recorded" in text

@@ -56,7 +56,7 @@ def test_a_line_for_each_look_until_the_ranks_have_ended(
     assert first.startswith("2,000 events/s  5 dropped  0 launches/s  all ranks")
     # Over both looks: events are written in bursts.
     assert second.startswith("2,667 events/s  5 dropped")
-    assert "no rank records any more" in result.err
+    assert "all ranks have stopped recording" in result.err
 
 
 def test_a_terminal_shows_a_table_that_is_drawn_again(tmp_path: Path, under_way: Claim) -> None:
@@ -214,10 +214,10 @@ def test_what_cannot_be_under_way_is_refused(kprof, tmp_path: Path) -> None:
         place.mkdir() if name == "folder" else place.write_text("")
         result = kprof("watch", str(place))
         assert result.code == 1
-        assert "is no capture, and none can be recorded there" in result.err
+        assert "is not a capture and cannot become one" in result.err
     finished = tmp_path / "old.kprof"
     finished.mkdir()
     (finished / "manifest.json").write_text("{}")
     result = kprof("watch", str(finished))
     assert result.code == 1
-    assert "is finished; kprof report" in result.err
+    assert "is finished; to see it, run kprof report" in result.err

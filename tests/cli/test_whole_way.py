@@ -58,7 +58,7 @@ def test_a_demo_of_a_kernel_for_one_gpu(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--kernel", "matmul"], "'matmul' is not known; choose one of all_to_all, all_reduce"),
+        (["--kernel", "matmul"], "unknown kernel 'matmul'; choose one of all_to_all, all_reduce"),
         (["--kernel", "swiglu_fp8", "--nproc", "2"], "swiglu_fp8 runs on one GPU"),
     ],
 )
