@@ -54,7 +54,7 @@ def check_private(path: Path) -> Path:
             status = os.fstat(directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise _untrusted(path, "it is no directory") from error
+            raise _untrusted(path, "it is not a directory") from error
         raise
     if status.st_uid != os.geteuid():
         raise _untrusted(path, f"it belongs to user {status.st_uid}")
@@ -92,7 +92,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     is_linked = flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1
     if not is_plain or is_linked:
         os.close(file)
-        raise OSError(errno.ELOOP, "it is a link or no plain file", str(path))
+        raise OSError(errno.ELOOP, "it is a link or not a regular file", str(path))
     return file
 
 

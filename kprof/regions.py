@@ -126,7 +126,7 @@ class RegionTable(msgspec.Struct, frozen=True):
         for region in self.regions:
             if region.name == name:
                 return region
-        raise RegionError(f"no region is called {name!r}; known: {', '.join(self.names)}")
+        raise RegionError(f"unknown region {name!r}; known: {', '.join(self.names)}")
 
     @property
     def names(self) -> list[str]:

@@ -272,7 +272,7 @@ class Run:
         ranks = counted(len(self.ranks), "rank", "ranks")
         devices = sorted({info.device for info in self.ranks})
         first_ns, last_ns = self.window_ns()
-        clock = "on one clock" if self.is_on_one_clock else "each rank on a clock of its own"
+        clock = "on one clock" if self.is_on_one_clock else "each rank on its own clock"
         return [
             ("ranks", f"{ranks} on {printable(', '.join(devices))}"),
             ("launches", counted(len(launches), "launch", "launches") + _few(" of ", kernels)),
@@ -294,6 +294,4 @@ def _few(preposition: str, names: list[str]) -> str:
 
 def _check_key(method: str, by: Any, keys: tuple[str, ...]) -> None:
     if by not in keys:
-        raise SelectionError(
-            f"{method}(by={by!r}): nothing is grouped like that; use {', '.join(keys)}"
-        )
+        raise SelectionError(f"{method}(by={by!r}): unknown grouping; use {', '.join(keys)}")

@@ -250,7 +250,7 @@ def _pair_row(pair: PairClock) -> dict[str, object]:
         # Adding 0.0 turns -0.000 into 0.000.
         "drift": f"{round(pair.drift_ppm, 3) + 0.0:+.3f} ppm",
         "bound": format_ns(pair.bound_ns),
-        "whatever the link does": format_ns(pair.rigorous_bound_ns),
+        "worst-case bound": format_ns(pair.rigorous_bound_ns),
         "round trip": format_ns(pair.round_trip_ns) if pair.round_trip_ns else "-",
         "residue": "-" if pair.residue_ns is None else format_ns(pair.residue_ns),
         "rounds": f"{pair.num_rounds:,}",

@@ -88,7 +88,7 @@ def _outsiders(manifest: Manifest) -> Iterator[str]:
         named += [rank for pair in manifest.alignment.pairs for rank in (pair.a, pair.b)]
     for rank in named:
         if not 0 <= rank < manifest.world_size:
-            yield f"it speaks of rank {rank} in a run of {manifest.world_size}"
+            yield f"it names rank {rank} in a run of {manifest.world_size}"
 
 
 def _alignment_faults(alignment: Alignment) -> Iterator[str]:

@@ -88,7 +88,7 @@ class Checksums:
 def changed(path: Path) -> CorruptCaptureError:
     """The sentence about a file that was changed."""
     return CorruptCaptureError(
-        f"{path} was changed after it was written: its checksum is another; "
+        f"{path} was changed after it was written: its checksum does not match; "
         "restore the file or record again"
     )
 
@@ -153,6 +153,6 @@ def check_manifest_checksum(path: Path, data: bytes, expected: int | None) -> No
         found = checksum_of_manifest(data)
     if found != expected:
         raise CorruptCaptureError(
-            f"{path} was changed after it was written: its checksum is another; restore the file "
-            f'or record again, or remove "{_OWN_KEY}" from it if you edited it on purpose'
+            f"{path} was changed after it was written: its checksum does not match; restore the "
+            f'file or record again, or remove "{_OWN_KEY}" from it if you edited it on purpose'
         )

@@ -113,7 +113,7 @@ def _taken(directory: Path, rank: int) -> str:
     where = f" by process {owner.pid} on {owner.host}" if owner else ""
     return (
         f"rank {rank} is already recorded{where}, so process {os.getpid()} records nothing; "
-        "give every process a rank of its own: kprof.recorder(rank=..., world_size=...)"
+        "give each process its own rank: kprof.recorder(rank=..., world_size=...)"
     )
 
 

@@ -295,7 +295,7 @@ def begin_capture(output: Path, force: bool) -> Path:
         )
     if temporary.exists() and not _is_recording(temporary):
         raise OutputExistsError(
-            f"{temporary} exists and is no recording of kprof; kprof will not delete it, choose "
+            f"{temporary} exists and is not a kprof recording; kprof will not delete it, choose "
             "another output"
         )
     with writing(temporary):
@@ -333,7 +333,7 @@ def refuse_output(output: Path, force: bool) -> None:
         return
     if not _is_capture(output):
         raise OutputExistsError(
-            f"{output} exists and is no capture that kprof can read; kprof will not delete it, "
+            f"{output} exists and is not a capture that kprof can read; kprof will not delete it, "
             "choose another output"
         )
     if not force:

@@ -111,12 +111,12 @@ def check_recording(directory: Path) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
         raise CaptureError(
             f"{directory} belongs to user {status.st_uid} (mode {status.st_mode & 0o777:o}), so "
-            "others can change it while kprof works there; give a copy of your own: cp -r"
+            "others can change it while kprof works there; use your own copy (cp -r)"
         )
     if others:
         raise CorruptCaptureError(
-            f"{others[0]} is a link or no plain file, which no recording has; remove it if you "
-            "trust the rest"
+            f"{others[0]} is a link or not a regular file, which no recording has; remove it if "
+            "you trust the rest"
         )
 
 

@@ -17,13 +17,13 @@ _LOSSES: Final = (
     ("torn_chunks", "chunk of records is damaged", "chunks of records are damaged"),
     (
         "stray_chunks",
-        "chunk of records names a launch that never was; pass on the number that launch() gave",
-        "chunks of records name launches that never were; pass on the number that launch() gave",
+        "chunk of records names a launch that never was; pass the number that launch() returned",
+        "chunks of records name launches that never were; pass the number that launch() returned",
     ),
     (
         "unsplit_launches",
-        "launch in a graph has replays that cannot be told apart, so they count as one launch",
-        "launches in graphs have replays that cannot be told apart, so each counts as one launch",
+        "launch in a graph has replays that kprof cannot tell apart; they count as one launch",
+        "launches in graphs have replays that kprof cannot tell apart; each counts as one launch",
     ),
     (
         "overwritten_runs",
@@ -35,7 +35,11 @@ _LOSSES: Final = (
     ("torn_records", "record is damaged", "records are damaged"),
     ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
     ("open", "span was begun and never ended", "spans were begun and never ended"),
-    ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
+    (
+        "saturated",
+        "span is longer than a record can hold",
+        "spans are longer than a record can hold",
+    ),
     ("clamped", "payload did not fit its field", "payloads did not fit their field"),
 )
 

@@ -417,7 +417,7 @@ class Manifest(msgspec.Struct, frozen=True):
             if found != counted:
                 said.append(
                     f"rank {info.rank}: its file holds {found:,} events where the manifest counts "
-                    f"{counted:,}, so events may be missing or of another run"
+                    f"{counted:,}, so events may be missing or come from another run"
                 )
                 counts = msgspec.structs.replace(info.counts, recorded=found)
                 info = msgspec.structs.replace(info, counts=counts)

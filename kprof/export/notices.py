@@ -30,7 +30,7 @@ def _of_capture(trace: Trace) -> Iterator[str]:
         held = f"--arena-size {size} would have held them"
         yield (
             f"{num_dropped:,} events did not fit the arena while recording and are missing; "
-            f"{held if size else 'record with more --arena-size'}"
+            f"{held if size else 'record with a larger --arena-size'}"
         )
 
 

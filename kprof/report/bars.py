@@ -139,7 +139,7 @@ def _parse(expression: str) -> tuple[str, Callable[[float, float], bool], float]
     name, sign, number, unit = match.groups(default="")
     metric = _METRICS.get(name)
     if metric is None:
-        raise SelectionError(f"no metric is called {name!r}; known: {', '.join(metric_names())}")
+        raise SelectionError(f"unknown metric {name!r}; known: {', '.join(metric_names())}")
     units, wanted = metric.quantity.value
     if unit and unit not in units:
         raise SelectionError(f"{expression!r}: {name} takes {wanted}, not {unit}")

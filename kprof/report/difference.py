@@ -66,7 +66,7 @@ def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
     causes = causes_of(changes, base, candidate)
     verdict = _verdict(table)
     if causes and _are_few(table):
-        verdict += " What is said below holds for these calls, and may be chance."
+        verdict += " The changes below hold for these calls, and may be chance."
     return DiffReport(_names(base), _names(candidate), verdict, causes, table, changes)
 
 
@@ -124,7 +124,7 @@ def _nothing_changed(table: pd.DataFrame) -> str:
     if _is_same_data(table):
         return _same_data(table)
     if both.empty:
-        return f"Nothing is in both sides to compare: {come} in place of {gone}."
+        return f"The sides have nothing in common to compare: {come} in place of {gone}."
     others = [f"only the base has {gone}"] if gone else []
     others += [f"only the candidate has {come}"] if come else []
     if _are_few(table):

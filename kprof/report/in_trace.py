@@ -63,7 +63,7 @@ def find(found: Sequence[Finding | Limit], which: str) -> Finding | Limit:
         if which in (finding.id, str(number)):
             return finding
     known = ", ".join(finding.id for finding in found) or "this trace has none"
-    raise SelectionError(f"no finding is called {which!r}; known: {known}")
+    raise SelectionError(f"unknown finding {which!r}; known: {known}")
 
 
 def window_ns(finding: Finding | Limit) -> tuple[int, int]:
@@ -72,9 +72,7 @@ def window_ns(finding: Finding | Limit) -> tuple[int, int]:
     Raises SelectionError if the finding has no time in the trace.
     """
     if finding.where_ns is None:
-        raise SelectionError(
-            f"no stretch of the trace shows finding {finding.id}; leave out --finding"
-        )
+        raise SelectionError(f"finding {finding.id} has no time in the trace; omit --finding")
     first, last = finding.where_ns
     margin = max(1, round(_MARGIN * (last - first)))
     return first - margin, last + margin

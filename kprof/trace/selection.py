@@ -85,7 +85,7 @@ def _value_of(name: str, value: Any, region_names: Sequence[str], prefix: str) -
         return parse_time_range(value, prefix + name)
     if not isinstance(value, Sequence) or len(value) != 2:
         raise SelectionError(
-            f"{name}: {value!r} is no pair of numbers; give (from, to) or '10us..50us'"
+            f"{name}: {value!r} is not a pair of numbers; give (from, to) or '10us..50us'"
         )
     return tuple(value)
 

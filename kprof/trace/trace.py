@@ -197,5 +197,5 @@ def _check_selection(trace: Trace, selection: Selection) -> None:
     unknown_regions = sorted(set(selection.regions or ()) - set(trace.regions.names))
     if unknown_regions:
         raise SelectionError(
-            f"no region is called {unknown_regions[0]!r}; known: {', '.join(trace.regions.names)}"
+            f"unknown region {unknown_regions[0]!r}; known: {', '.join(trace.regions.names)}"
         )

@@ -85,5 +85,5 @@ class Regions:
         if name in regions:
             return regions[name]
         raise AttributeError(
-            f"no region is called {name}; the region file declares {', '.join(regions) or 'none'}"
+            f"unknown region {name}; the region file declares {', '.join(regions) or 'none'}"
         )

@@ -134,9 +134,10 @@ def test_the_report_for_github_is_a_table_of_findings(kprof, skewed):
     assert lines[0].startswith("### kprof: ")
     rows = [line for line in lines if re.match(r"\| \d+ \|", line)]
     assert len(rows) == len(report["findings"])
-    assert all(len(re.findall(r"(?<!\\)\|", row)) == 5 for row in rows)
-    unescaped = re.sub(r"\\(.)", r"\1", rows[0])
-    assert report["findings"][0]["sentence"] in unescaped
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
+    headline, first = (re.sub(r"\\(.)", r"\1", line) for line in (lines[0], rows[0]))
+    assert report["findings"][0]["sentence"] in headline
+    assert report["findings"][0]["advice"] in first
 
 
 def test_names_in_markdown_are_text(kprof, small):

@@ -62,7 +62,7 @@ def strange_rank(tmp_path, small):
     manifest = json.loads((small / "manifest.json").read_text())
     manifest["alignment"]["ranks"][1]["rank"] = 7
     (small / "manifest.json").write_text(json.dumps(manifest))
-    return small, "it speaks of rank 7 in a run of 2"
+    return small, "it names rank 7 in a run of 2"
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])

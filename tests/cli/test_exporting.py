@@ -109,7 +109,7 @@ def test_view_of_a_finding_keeps_the_rows_of_pytorch(kprof, monkeypatch):
 
 def test_view_names_the_findings_when_one_is_unknown(kprof, skewed):
     assert (
-        "no finding is called 'nonsense'; known: "
+        "unknown finding 'nonsense'; known: "
         in view(kprof, skewed, "--finding", "nonsense").error_line
     )
 
@@ -117,7 +117,7 @@ def test_view_names_the_findings_when_one_is_unknown(kprof, skewed):
 def test_view_of_an_exported_file_has_no_findings_to_look_up(kprof, small, tmp_path):
     file = tmp_path / "trace.pftrace"
     kprof("export", small, "-o", file)
-    assert "needs the capture" in view(kprof, file, "--finding", 1).error_line
+    assert "needs a capture" in view(kprof, file, "--finding", 1).error_line
 
 
 def test_the_report_gives_commands_that_view_understands(kprof, skewed):

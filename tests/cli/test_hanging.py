@@ -58,7 +58,7 @@ def record(name: str, run: Path) -> subprocess.CompletedProcess[str]:
         (
             "holds_lock",
             "ranks 0, 1 wait for each other: block 1 of rank 0 for slot 1 of rank 1, block 1 of "
-            "rank 1 for slot 1 of rank 0; rank 1 does not answer: ",
+            "rank 1 for slot 1 of rank 0; rank 1 does not respond: ",
         ),
         ("never_launches", "rank 1 has not launched call 1 of exchange, in which it sends slot"),
     ],

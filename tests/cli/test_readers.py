@@ -252,7 +252,7 @@ def test_a_narrow_terminal_cuts_no_cell(kprof, small, monkeypatch, command):
     if command in ("info", "report"):
         assert {word for word in wide.split() if len(word) < 16} <= set(narrow.split())
     else:
-        cells = narrow.partition("left out")[0].split()
+        cells = narrow.partition("not shown for")[0].split()
         assert set(cells) <= {*wide.split(), *(word for word in cells if set(word) == {"─"})}
 
 
@@ -353,7 +353,7 @@ def test_markup_in_names_is_printed_as_it_is(kprof, small):
 
 
 def test_report_in_the_terminal_and_as_json(kprof, skewed):
-    assert "parallel efficiency" in kprof("report", skewed).out
+    assert "Parallel efficiency" in kprof("report", skewed).out
     report = json.loads(kprof("report", skewed, "--json").out)
     assert report["findings"][0]["ranks"] == [3]
 
@@ -382,7 +382,7 @@ def test_fail_on_exits_with_3_when_the_bar_is_missed(kprof, small, bar, code):
 def test_an_unknown_bar_is_refused_before_the_run_is_read(kprof, tmp_path):
     result = kprof("report", tmp_path / "none.kprof", "--fail-on", "foo<1")
     assert result.code == 2
-    assert "no metric is called 'foo'" in result.error_line
+    assert "unknown metric 'foo'" in result.error_line
 
 
 def test_an_unreadable_bar_is_one_line(kprof, small):

@@ -57,7 +57,7 @@ def test_the_watch_reports_a_run_that_stands(tmp_path: Path) -> None:
     hang = find_root(Case.draw(Fault.NEVER_LAUNCHES, 7), tmp_path / "run")
     assert hang is not None
     assert all(rank.stack for rank in hang.ranks if rank.condition is Condition.RUNNING)
-    assert hang.diagnosis.endswith("its Python stack stands at exchange.py:1 in main")
+    assert hang.diagnosis.endswith("its Python code is at exchange.py:1 in main")
     assert all(wait.age_s > 60 for wait in hang.waits)
 
 
@@ -80,5 +80,5 @@ def test_a_kernel_that_does_not_say_that_it_waits_is_known_by_its_last_event(
     hang = make_report(RunState(quiet), Diagnosis(), 60.0)
     last = hang.ranks[case.culprit].last_event
     assert re.fullmatch(r"(send|wait) of block \d.* of rank \d in call 0 of exchange", last), last
-    assert f"; its last event is {last}" in "\n".join(lines_of(hang))
+    assert f"; last event: {last}" in "\n".join(lines_of(hang))
     assert "and not call 1 of exchange" in diagnose_hosts(RunState(quiet))

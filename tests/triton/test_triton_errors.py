@@ -140,7 +140,7 @@ def test_a_symbol_that_the_region_file_does_not_declare(tmp_path: Any) -> None:
     regions = kp.Regions(path)
     assert regions.R_COPY.value.name == "copy"
     with pytest.raises(
-        AttributeError, match="no region is called R_WAIT; the region file declares R_COPY"
+        AttributeError, match="unknown region R_WAIT; the region file declares R_COPY"
     ):
         _ = regions.R_WAIT
 

@@ -376,7 +376,7 @@ def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
     assert verdict.endswith(". Only the base has a. Only the candidate has b.")
     uneven = called(("a", "b"), 1000).select(launches=(0, 2, 3, 4)), called(("c",), 10)
     verdict = reports.build_diff([uneven[0]], [uneven[1]]).verdict
-    assert verdict == "Nothing is in both sides to compare: c in place of a and b."
+    assert verdict == "The sides have nothing in common to compare: c in place of a and b."
 
 
 def test_few_launches_are_unclear_not_changed() -> None:
@@ -394,7 +394,7 @@ def test_few_launches_are_unclear_not_changed() -> None:
     few = [reduces(1, length, 0).select(launches=(1, 2)) for length in (4_000, 16_000)]
     report = reports.build_diff(few[:1], few[1:])
     assert report.causes
-    assert report.verdict.endswith(" What is said below holds for these calls, and may be chance.")
+    assert report.verdict.endswith(" The changes below hold for these calls, and may be chance.")
     warm = [called(("a",), 1000 + i, calls=3) for i in (0, 900)]
     assert "Unclear: 3 calls against 3 " in reports.build_diff(warm[:1], warm[1:]).verdict
 

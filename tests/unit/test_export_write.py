@@ -369,7 +369,7 @@ def test_events_do_not_depend_on_what_is_read_together(
     ("needed_bytes", "words"),
     [
         ((8 << 20) + 1, "--arena-size 9MiB would have held them"),
-        (0, "record with more --arena-size"),
+        (0, "record with a larger --arena-size"),
     ],
 )
 def test_dropped_events_are_said_with_the_arena_that_holds_them(

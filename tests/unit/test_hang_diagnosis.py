@@ -64,7 +64,7 @@ def test_a_rank_that_never_launched_is_named_with_its_stack() -> None:
     late = replace(state(2, num_launches=4), stack=("train.py:88 in step",))
     assert sentence(run(state(0, wait(0, 2)), state(1, wait(1, 2)), late)) == (
         "rank 2 has not launched call 4 of combine, in which it sends slot 7 to rank 0; "
-        "its Python stack stands at train.py:88 in step"
+        "its Python code is at train.py:88 in step"
     )
 
 
@@ -95,7 +95,7 @@ def test_a_rank_that_is_past_the_call_never_sent() -> None:
     ("held", "why"),
     [
         (4, "it waits for 5: the send stored another epoch, or at another address, or nothing"),
-        (5, "it waits for 5, which is there: look at the comparison"),
+        (5, "it waits for 5, which it holds: check the comparison"),
         (6, "it waits for 5, which the flag has passed: compare with >=, not with =="),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_the_flag_holds_says_why_a_send_is_not_seen(held: int, why: str) ->
     blind = replace(wait(0, 1), held=held, wanted=5)
     seen = run(state(0, blind), replace(state(1), records=Records(1, (sent(1, 0, 7),))))
     begin = (
-        "rank 1 sent slot 7 in call 4 of combine (block 0), and block 0 of rank 0 does not see it"
+        "rank 1 sent slot 7 in call 4 of combine (block 0), but block 0 of rank 0 does not see it"
     )
     assert sentence(seen) == f"{begin} in wait: its flag holds {held} and {why}"
     (line,) = [
@@ -124,9 +124,7 @@ def test_a_slot_sent_twice_in_place_of_another_is_named() -> None:
     # A kernel that always sends that slot twice has merely left out the other.
     always = (*earlier, sent(1, 0, 8, ordinal=3), *here)
     usual = replace(sender, records=Records(5, always))
-    assert "where it sends slot 7 to rank 0, and never sent it" in sentence(
-        run(state(0, wait(0, 1)), usual)
-    )
+    assert "ran past its send of slot 7 to rank 0" in sentence(run(state(0, wait(0, 1)), usual))
 
 
 def test_a_track_that_has_sent_what_comes_later_has_passed_the_place() -> None:
@@ -136,13 +134,13 @@ def test_a_track_that_has_sent_what_comes_later_has_passed_the_place() -> None:
     here = [sent(1, 0, 9, block=1)]
     passed = replace(state(1), records=Records(3, (*before, *here), started))
     assert sentence(run(state(0, wait(0, 1)), passed)) == (
-        "rank 1 has passed the place in call 4 of combine where it sends slot 7 to rank 0, and "
-        "never sent it: block 0 of rank 0 waits in wait for it"
+        "rank 1 ran past its send of slot 7 to rank 0 in call 4 of combine without sending: "
+        "block 0 of rank 0 waits in wait for it"
     )
     silent = replace(passed, records=Records(2, tuple(before), started))
     assert sentence(run(state(0, wait(0, 1)), silent)) == (
         "rank 1 has launched call 4 of combine and has not sent slot 7 to rank 0; block 1 of rank "
-        "1, which sent it before, does not wait: it computes and does not move, or has ended "
+        "1, which sent it before, does not wait: it computes without progress, or ended "
         "without sending"
     )
     assert diagnose(run(state(0, wait(0, 1)), replace(passed, is_moving=True))).is_moving
@@ -160,13 +158,13 @@ def test_of_a_rank_that_stands_the_announced_spans_are_told() -> None:
     silent = replace(state(1), records=Records(1, (before,), started), spans=spans)
     stands = run(state(0, wait(0, 1)), replace(silent, records=Records(0, (), started)))
     assert sentence(stands) == (
-        "rank 1 has launched call 4 of combine, has not sent slot 7 to rank 0 and does not move: "
+        "rank 1 has launched call 4 of combine, has not sent slot 7 to rank 0 and makes no progress: "
         "block 1, warp 2 of rank 1 has been in gemm for 31 s (inside tile), and 1 more of its tracks "
         "are in others"
     )
     moving = run(state(0, wait(0, 1)), replace(stands.ranks[1], is_moving=True))
     assert sentence(moving).startswith(
-        "rank 1 still works towards call 4 of combine, and moves: slow, not hung: block 1, warp 2"
+        "rank 1 is still working towards call 4 of combine: slow, not hung: block 1, warp 2"
     )
     # The track that should send is known, and it is another one.
     other = run(state(0, wait(0, 1)), silent)
@@ -194,8 +192,8 @@ def test_what_a_rank_that_ended_waited_for_is_not_said() -> None:
 def test_a_send_on_record_that_is_not_seen() -> None:
     sender = replace(state(1), records=Records(10, (sent(1, 0, 7, block=1),)))
     assert sentence(run(state(0, wait(0, 1)), sender)) == (
-        "rank 1 sent slot 7 in call 4 of combine (block 1), and block 0 of rank 0 does not see it "
-        "in wait: look at the epoch, the fence and the address"
+        "rank 1 sent slot 7 in call 4 of combine (block 1), but block 0 of rank 0 does not see it "
+        "in wait: check the epoch, the fence and the address"
     )
 
 
@@ -226,7 +224,7 @@ def test_a_hang_beside_a_rank_that_moves_is_still_a_hang() -> None:
 
 def test_a_stopped_rank_is_named_with_what_lets_it_go_on() -> None:
     stopped = replace(state(1), condition=Condition.STOPPED, pid=4711)
-    assert "rank 1 is stopped: kill -CONT 4711 lets it go on" in sentence(
+    assert "rank 1 is stopped: resume it with kill -CONT 4711" in sentence(
         run(state(0, wait(0, 1)), stopped)
     )
 

@@ -52,7 +52,7 @@ def launched(state: RankState, num_launches: int) -> RankState:
         (
             [state(0, 42), state(1, 42), state(2, 40, stack="train.py:88 in step")],
             "rank 2 has made 40 of the 42 calls of the recorder (launches and steps) that others have "
-            "made; its Python stack stands at train.py:88 in step",
+            "made; its Python code is at train.py:88 in step",
         ),
         ([state(0, 5), state(1, 3, False)], "rank 1 ended, rank 0 did not"),
         (
@@ -61,7 +61,7 @@ def launched(state: RankState, num_launches: int) -> RankState:
         ),
         (
             [state(0, 7, stack="a.py:1 in wait"), state(1, 7, stack="a.py:1 in wait")],
-            "wait for something else; its Python stack stands at a.py:1 in wait",
+            "wait for something else; its Python code is at a.py:1 in wait",
         ),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_run_that_moves_does_not_hang(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(look, "time", SimpleNamespace(sleep=lambda _: recorder.step()))
         (first, rank, *rest) = lines_of(look.look_now(directory))
         assert first == "nothing hangs: rank 0 moves, and no kernel waits for long"
-        assert (rank.startswith("  rank 0: running, 1 launch, moves"), rest) == (True, [])
+        assert (rank.startswith("  rank 0: running, 1 launch, making progress"), rest) == (True, [])
         monkeypatch.setattr(look, "time", SimpleNamespace(sleep=lambda _: None))
         (first, *_) = lines_of(look.look_now(directory))
         assert first.startswith("no kernel waits for long: all ranks have made 2 calls")

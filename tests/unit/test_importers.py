@@ -96,7 +96,7 @@ def test_a_classic_buffer_that_overflowed_says_what_is_lost(tmp_path: Path) -> N
     buffer([(10 * i, 1, 0, 0) for i in range(4)], capacity=4, num_begun=100).tofile(file)
     summary = import_events("classic", [file], tmp_path / "run.kprof", NAMES)
     assert summary.num_events == 4
-    assert "96 events had not fitted the buffers and are lost" in summary.notices
+    assert "96 events did not fit the buffers and are lost" in summary.notices
     (info,) = kprof.open(summary.path).ranks
     assert (info.counts.recorded, info.counts.dropped) == (4, 96)
 

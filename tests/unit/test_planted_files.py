@@ -245,7 +245,7 @@ def test_a_recording_with_links_and_pipes_is_refused(
     (run / name).unlink(missing_ok=True)
     plant(run / name)
     for use in (recover, look_at):
-        with pytest.raises(CorruptCaptureError, match="link or no plain file"):
+        with pytest.raises(CorruptCaptureError, match="link or not a regular file"):
             use(run)
     assert run.is_dir()
 
@@ -258,7 +258,7 @@ def test_links_in_waits_on_the_disk_are_refused(
     (run / WAITS_NAME).mkdir()
     plant(run / WAITS_NAME / "rank-00000")
     for use in (recover, look_at):
-        with pytest.raises(CorruptCaptureError, match="link or no plain file"):
+        with pytest.raises(CorruptCaptureError, match="link or not a regular file"):
             use(run)
 
 

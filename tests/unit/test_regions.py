@@ -120,7 +120,7 @@ def test_names_alone_make_a_table_of_spans():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(RegionError, match="no region is called 'c'; known: a, b"):
+    with pytest.raises(RegionError, match="unknown region 'c'; known: a, b"):
         RegionTable.from_names(["a", "b"]).by_name("c")
 
 

@@ -114,7 +114,7 @@ def test_words_select(run: kprof.Run, words: dict[str, object], num_events: int)
         ({"rank": 7}, "rank 7 was not recorded"),
         ({"regions": "combine/*"}, r"no region matches 'combine/\*'; known: dispatch/send"),
         ({"time": "soon"}, "time 'soon': write it like 10us..50us"),
-        ({"time_ns": 5}, "time_ns: 5 is no pair"),
+        ({"time_ns": 5}, "time_ns: 5 is not a pair"),
     ],
 )
 def test_other_words_are_refused_in_a_sentence(

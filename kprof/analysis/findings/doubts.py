@@ -137,7 +137,7 @@ def _open_spans(summary: Summary) -> Doubt | None:
 
 
 _UNREADABLE: Final = {
-    "saturated": "spans longer than a record can say",
+    "saturated": "spans longer than a record can hold",
     "clamped": "payload values that did not fit their field",
     "unknown_region": "events of undeclared regions",
     "torn_chunks": "chunks that were being written when the arena was read",

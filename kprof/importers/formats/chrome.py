@@ -22,7 +22,7 @@ from kprof.importers.guesses import is_rank_in_ids
 
 _MICROSECOND_NS: Final = 1000.0
 _SHIFTED: Final = (
-    "thread ids begin at the number of their rank, so the rank is taken off to get the block"
+    "thread ids begin at the number of their rank, so kprof subtracts the rank to get the block"
 )
 
 

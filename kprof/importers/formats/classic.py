@@ -93,7 +93,7 @@ def _all_names(names: Sequence[str], tags: NDArray[np.int64]) -> tuple[str, ...]
 def _notices(num_dropped: int, num_unnamed: int) -> tuple[str, ...]:
     notices = []
     if num_dropped:
-        notices.append(f"{num_dropped:,} events had not fitted the buffers and are lost")
+        notices.append(f"{num_dropped:,} events did not fit the buffers and are lost")
     if num_unnamed > 0:
         notices.append(f"{num_unnamed} tags have no name; give more names to see what they are")
     return tuple(notices)
