@@ -88,7 +88,7 @@ def test_a_rank_that_is_past_the_call_never_sent() -> None:
     root = diagnose(waiting).root
     assert root is not None
     assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
-    assert "never sent it: block 0 of rank 0 waits in wait" in sentence(waiting)
+    assert "without sending: block 0 of rank 0 waits in wait" in sentence(waiting)
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_a_folder_whose_name_ends_like_a_recording_is_not_deleted(
     essay = tmp_path / "essay.unfinished"
     essay.mkdir()
     (essay / "recording.json").write_bytes(APP)
-    with pytest.raises(OutputExistsError, match="no recording of kprof"):
+    with pytest.raises(OutputExistsError, match="not a kprof recording"):
         begin_capture(tmp_path / "essay", force=is_forced)
     assert (essay / "recording.json").read_bytes() == APP
 
