@@ -235,8 +235,8 @@ def test_blocks_that_never_started_are_the_root_of_a_barrier() -> None:
     rank = replace(state(0, *barrier, num_blocks=3), records=records)
     other = state(1, wait(1, 0))
     assert sentence(run(rank, other)) == (
-        "block 2 of 3 of rank 0 never started in call 4 of combine: the grid is larger than what "
-        "is resident at once, and block 0 of rank 0 waits in barrier"
+        "block 2 of 3 of rank 0 never started in call 4 of combine: the grid does not fit the "
+        "device at once, and block 0 of rank 0 waits in barrier"
     )
 
 
