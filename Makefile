@@ -50,11 +50,21 @@ test: $(VENV)/.ready-dev ## Run the tests that need no GPU
 test-fast: $(VENV)/.ready-dev ## Run the unit tests that take a moment: under two minutes
 	$(BIN)/python -m pytest -m "not slow" -n auto -q $(PYTEST_FLAGS) tests/unit
 
+AMD_TESTS := $(BIN)/python tests/amd/weak.py --emulator "$(AMD_EMULATOR)"
+
 .PHONY: amd-test
 amd-test: $(VENV)/.ready-dev ## Run the kernels' tests as gfx942 machine code, given an emulator (AMD_EMULATOR)
-	@if [ -x "$(AMD_EMULATOR)/run-pytest" ]; then \
+	@if [ ! -x "$(AMD_EMULATOR)/weak/run-pytest" ] && [ -x "$(AMD_EMULATOR)/run-pytest" ]; then \
 		KPROF_TEST_WARP_WIDTH=64 PYTHON=$(BIN)/python "$(AMD_EMULATOR)/run-pytest" -m amd $(PYTEST_FLAGS) tests/kernels; \
-	else echo "Skipped: no emulator of gfx942 in $(AMD_EMULATOR); AMD_EMULATOR may name another folder."; fi
+	else $(AMD_TESTS) test; fi
+
+.PHONY: amd-soak
+amd-soak: $(VENV)/.ready-dev ## Repeat them with one seed after another, for MINUTES=30
+	$(AMD_TESTS) --minutes $(MINUTES) soak
+
+.PHONY: amd-faults
+amd-faults: $(VENV)/.ready-dev ## Plant faults in device code: a test must fail for each. Rewrites benchmarks/results/amd_faults.json
+	$(AMD_TESTS) faults
 
 .PHONY: gpu-test
 gpu-test: $(VENV)/.ready-dev ## Run the tests that need an NVIDIA or AMD GPU

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from typer import Option
 
 from kprof_cli.options import command
 from kprof_cli.output import note, print_json, print_rows
+
+if TYPE_CHECKING:
+    from kprof.devices.doctor import Check
 
 
 @command(
@@ -13,17 +19,34 @@ from kprof_cli.output import note, print_json, print_rows
         "--measure",
         help="Measure how fast the devices copy, and keep the result for reports to compare with.",
     ),
+    is_first_run=Option(
+        "--first-run",
+        help="Try everything that kprof relies on, on one device: a page for a report about a new "
+        "GPU. The first time it compiles kernels for minutes.",
+    ),
+    device=Option("--device", help='For --first-run: "cpu", "cuda:1" (default: the first GPU).'),
 )
-def doctor(is_measuring: bool = False, is_json: bool = False) -> None:
+def doctor(
+    is_measuring: bool = False,
+    is_first_run: bool = False,
+    device: str = "",
+    is_json: bool = False,
+) -> None:
     """Check what this machine can record and show, and how to get what is missing."""
-    from dataclasses import asdict
-
     from kprof.devices.doctor import examine
 
     if is_measuring:
         _measure(is_json)
         return
-    checks = examine()
+    if is_first_run:
+        _first_run(device, is_json)
+        return
+    _print(examine(), is_json)
+
+
+def _print(checks: Sequence[Check], is_json: bool) -> None:
+    from dataclasses import asdict
+
     if is_json:
         print_json([asdict(check) for check in checks])
         return
@@ -34,6 +57,19 @@ def doctor(is_measuring: bool = False, is_json: bool = False) -> None:
             for check in checks
         ],
     )
+
+
+def _first_run(device: str, is_json: bool) -> None:
+    """Try what kprof relies on; exit code 1 where something did not work."""
+    from kprof.devices.targets import best_target, record_of
+    from kprof.recording.first_run import FirstRun
+    from kprof_cli.first_run import collectives
+
+    device = device or ("cuda:0" if record_of(best_target()).is_gpu else "cpu")
+    checks = [*FirstRun(device).checks(), *collectives(device)]
+    _print(checks, is_json)
+    if not all(check.is_ok for check in checks):
+        raise SystemExit(1)
 
 
 def _measure(is_json: bool) -> None:

@@ -51,7 +51,7 @@ struct alignas(16) Sum {
   }
   KPROF_DEVICE Vector rounded() const {
     Vector result;
-    for (uint32_t j = 0; j < Vector::kLength; ++j) from_float(values[j], &result.values[j]);
+    for (uint32_t j = 0; j < Vector::kLength; ++j) from_float(with_one_nan(values[j]), &result.values[j]);
     return result;
   }
 };

@@ -45,7 +45,7 @@ extern "C" uint32_t kernel_shared_bytes(int variant) {
 extern "C" uint32_t kernel_max_shared_bytes() { return kprof::platform::max_shared_bytes(); }
 extern "C" int kernel_warp_width() { return kprof::platform::host_warp_width(); }
 extern "C" int kernel_num_processors() { return kprof::platform::num_processors(); }
-extern "C" uint64_t kernel_ticks_per_second() { return kprof::platform::kRealtimeTicksPerSecond; }
+extern "C" uint64_t kernel_ticks_per_second() { return kprof::platform::realtime_ticks_per_second(); }
 extern "C" const char* kernel_error_text(int error) { return kprof::platform::error_text(error); }
 
 // The largest grid whose blocks can wait for each other, in all phases of a variant.

@@ -18,9 +18,6 @@ struct Halves {
   uint16_t values[kVectorHalves];
 };
 
-KPROF_DEVICE Quad load_quad(const uint16_t* address) { return *reinterpret_cast<const Quad*>(address); }
-KPROF_DEVICE void store_quad(uint16_t* address, Quad quad) { *reinterpret_cast<Quad*>(address) = quad; }
-
 KPROF_DEVICE bool is_aligned(const void* address) { return (reinterpret_cast<uintptr_t>(address) & 15u) == 0; }
 
 // The number of elements of a row that can move as vectors. The rest move one by one.

@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from kprof.errors import BuildError
 
 SANITIZE_VARIABLE: Final = "KPROF_SANITIZE"
 _ERROR_LINES_SHOWN: Final = 12
+_ERROR: Final = re.compile(r"\b(error|undefined (reference|symbol))\b", re.IGNORECASE)
 
 
 def include_dir() -> Path:
@@ -137,6 +139,13 @@ def build(source: Path, options: BuildOptions, flags_of: Flags, suffix: str) -> 
         ) from error
 
 
+def _errors_in(output: str) -> list[str]:
+    """What a compiler says from its first error on: warnings may come before."""
+    lines = output.strip().splitlines()
+    first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), 0)
+    return lines[first : first + _ERROR_LINES_SHOWN]
+
+
 def _compile(
     source: Path, options: BuildOptions, compiler: Compiler, flags: list[str], kept: KeptBuilds
 ) -> Path:
@@ -154,7 +163,7 @@ def _compile(
             command, env=environment, capture_output=True, text=True, check=False
         )
         if result.returncode != 0:
-            lines = (result.stderr or result.stdout).strip().splitlines()[:_ERROR_LINES_SHOWN]
+            lines = _errors_in(result.stderr or result.stdout)
             raise BuildError(
                 f"{source.name} does not compile with {compiler.path}:\n  " + "\n  ".join(lines)
             )

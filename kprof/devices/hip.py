@@ -27,6 +27,8 @@ _DEVICE_LIBRARY_DIRS: Final = (
     Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"),
     Path("/usr/lib/aarch64-linux-gnu/amdgcn/bitcode"),
 )
+_FAMILY: Final = "gfx9"
+_NOT_GFX9: Final = "kernels with kprof are for gfx9 (MI200, MI300, MI350), with waves of 64 lanes"
 _KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
@@ -69,8 +71,13 @@ def _find_devices() -> Devices:
             # The driver's answer for GPUs outside of the container's device cgroup.
             unusable.append(f"the GPU of KFD node {node.name} is not ours: {error.strerror}")
             continue
-        if properties.get("simd_count", 0) > 0:  # nodes of CPUs have 0
-            archs.append(_arch_of_version(properties.get("gfx_target_version", 0)))
+        if properties.get("simd_count", 0) == 0:  # a node of CPUs
+            continue
+        arch = _arch_of_version(properties.get("gfx_target_version", 0))
+        if arch.startswith(_FAMILY):
+            archs.append(arch)
+        else:
+            unusable.append(f"the GPU of KFD node {node.name} is a {arch}: {_NOT_GFX9}")
     return Devices(tuple(archs), tuple(unusable))
 
 

@@ -45,12 +45,14 @@ class SymmetricHeap:
     def __init__(self, group: Group, size_bytes: int, device: str = "cpu") -> None:
         self.size_bytes = -(-max(size_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self.bases: tuple[int, ...] = ()
+        # Of GPUs: "uncached" or "fine-grained" on AMD, "device" on NVIDIA.
+        self.memory_kind = "host"
         self._keep: list[Any] = []
         places = group.all_gather((socket.gethostname(), os.getpid(), self.size_bytes))
         _check_places(places)
         if device != "cpu":
             self._keep.append(_PeerMemory(group, self.size_bytes, target_of_device(device)))
-            self.bases = self._keep[0].bases
+            self.bases, self.memory_kind = self._keep[0].bases, self._keep[0].kind
         elif all(place[1] == os.getpid() for place in places):
             self.bases = tuple(group.all_gather(self._allocate()))
             # As many barriers as with files: other hosts of the group may use those.
@@ -104,6 +106,8 @@ class _PeerMemory:
         own = ctypes.c_void_p()
         error = self._library.kprof_peer_allocate(ctypes.byref(own), ctypes.c_uint64(size_bytes))
         handle = ctypes.create_string_buffer(self._library.kprof_peer_handle_bytes())
+        self._library.kprof_peer_memory_kind.restype = ctypes.c_char_p
+        self.kind = self._library.kprof_peer_memory_kind().decode()
         error = error or self._library.kprof_peer_export(handle, own)
         answers = group.all_gather((handle.raw, error))
         error = next((code for _, code in answers if code), 0)

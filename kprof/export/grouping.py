@@ -118,7 +118,8 @@ def processor_name(info: RankInfo, hw_id: int) -> str:
 
 def chiplet_name(info: RankInfo, hw_id: int) -> str:
     """`XCD 3` on a GPU with chiplets, else nothing."""
-    return f"XCD {hw_id >> 16}" if info.target == "hip" and info.arch.startswith("gfx94") else ""
+    has_chiplets = info.target == "hip" and info.arch.startswith(("gfx94", "gfx95"))
+    return f"XCD {hw_id >> 16}" if has_chiplets else ""
 
 
 def _stacked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -97,5 +97,5 @@ extern "C" int kprof_clock_steps(void* readings, uint32_t num_readings, void* st
 }
 
 extern "C" uint32_t kprof_flag_stride_bytes() { return kFlagStrideBytes; }
-extern "C" uint64_t kprof_ticks_per_second() { return kRealtimeTicksPerSecond; }
+extern "C" uint64_t kprof_ticks_per_second() { return realtime_ticks_per_second(); }
 extern "C" const char* kprof_error_text(int error) { return error_text(error); }

@@ -13,6 +13,7 @@ from device_code import build_device_code
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
+from kprof.errors import BuildError
 from machine_code import HIP_ARCHS, PINGPONG, disassemble, only_kernel, probe, require, require_arch
 
 pytestmark = pytest.mark.native
@@ -63,7 +64,9 @@ ALLOCATE = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
 memory = ctypes.c_void_p()
-print("error", library.kprof_peer_allocate(ctypes.byref(memory), ctypes.c_uint64(4096)))
+error = library.kprof_peer_allocate(ctypes.byref(memory), ctypes.c_uint64(4096))
+library.kprof_peer_memory_kind.restype = ctypes.c_char_p
+print("error", error, library.kprof_peer_memory_kind().decode())
 ctypes.CDLL(None).fflush(None)
 """
 UNCACHED, FINE_GRAINED = 3, 1
@@ -88,12 +91,12 @@ def allocations(folder: Path, **environment: str) -> list[str]:
 
 
 def test_memory_that_peers_write_is_uncached(tmp_path: Path) -> None:
-    assert allocations(tmp_path) == [f"allocate {UNCACHED}", "error 0"]
+    assert allocations(tmp_path) == [f"allocate {UNCACHED}", "error 0 uncached"]
 
 
 def test_a_runtime_without_uncached_memory_gives_fine_grained(tmp_path: Path) -> None:
     asked = allocations(tmp_path, REFUSED_KIND=str(UNCACHED))
-    assert asked == [f"allocate {UNCACHED}", f"allocate {FINE_GRAINED}", "error 0"]
+    assert asked == [f"allocate {UNCACHED}", f"allocate {FINE_GRAINED}", "error 0 fine-grained"]
 
 
 def test_memory_that_no_other_process_can_open_is_not_used(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_memory_that_no_other_process_can_open_is_not_used(tmp_path: Path) -> No
         f"allocate {UNCACHED}",
         f"free {UNCACHED}",
         f"allocate {FINE_GRAINED}",
-        "error 0",
+        "error 0 fine-grained",
     ]
 
 
@@ -155,3 +158,51 @@ def test_a_complete_region_ends_when_vector_and_scalar_loads_have_arrived(
 
 def is_record(line: str) -> bool:
     return line.startswith("global_store_dwordx4") and "offset" not in line
+
+
+@pytest.mark.parametrize("is_enabled", [0, 1])
+def test_headers_have_no_warnings(is_enabled: int, tmp_path: Path) -> None:
+    """Whoever compiles for AMD sees their own first."""
+    require(Target.HIP)
+    source = tmp_path / "kernel.hip"
+    source.write_text(
+        f"""
+#pragma clang diagnostic error "-Wextra"
+#define KPROF_ENABLED {is_enabled}
+#include <kprof/late_wait.h>
+#include <kprof/short_track.h>
+__global__ void probe(kprof::Buffer prof) {{
+  const kprof::EarlyTrack early = kprof::ask_for_short_track(prof, 2u);
+  [[maybe_unused]] const kprof::ShortTrack track = kprof::open_short_track(prof, 2u, early);
+}}
+"""
+    )
+    assert build_device_code(source, BuildOptions(Target.HIP, sanitizers=())).exists()
+
+
+CLOCK = """
+#include <kprof/platform.h>
+__global__ void probe(unsigned long long* out) { out[kprof::platform::warp_id()] = kprof::platform::kRealtimeTicksPerSecond; }
+"""
+
+
+@pytest.mark.parametrize(("arch", "rate"), [("gfx90a", 0x17D7840), ("gfx942", 0x5F5E100)])
+def test_device_code_knows_the_clock_and_the_wave_of_its_gpu(
+    arch: str, rate: int, tmp_path: Path
+) -> None:
+    """The clock of MI200 has a quarter of the rate; nothing is divided by a width that every gfx9 has."""
+    require(Target.HIP)
+    source = tmp_path / "kernel.hip"
+    source.write_text(CLOCK)
+    code = build_device_code(source, BuildOptions(Target.HIP, arch, sanitizers=()))
+    body = "\n".join(only_kernel(disassemble(code, Target.HIP)))
+    assert f"{rate:#x}" in body
+    assert "v_rcp" not in body
+
+
+def test_a_gpu_of_another_family_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    require(Target.HIP)
+    source = tmp_path / "kernel.hip"
+    source.write_text(CLOCK)
+    with pytest.raises(BuildError, match=r"kprof is for gfx9 \(MI200, MI300, MI350\)"):
+        build_device_code(source, BuildOptions(Target.HIP, "gfx1030", sanitizers=()))

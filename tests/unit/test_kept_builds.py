@@ -89,6 +89,17 @@ def test_a_source_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> 
         build_library(tmp_path / "gone.hip", BuildOptions(sanitizers=()))
 
 
+def test_a_source_that_does_not_compile_shows_its_error_and_not_warnings(tmp_path: Path) -> None:
+    warnings = [f"#warning many words {i}" for i in range(20)]
+    source = write(
+        tmp_path / "wrong.hip", "\n".join([*warnings, "int number() { return missing; }"])
+    )
+    with pytest.raises(BuildError) as refused:
+        build_library(source, BuildOptions(sanitizers=()))
+    assert "missing" in str(refused.value)
+    assert "many words" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "rules", ["out.o : a.h b\\ c.h \\\n  d$$.h", "out.o: a.h \\\n b\\ c.h d$$.h"]
 )

@@ -43,9 +43,9 @@ KPROF_DEVICE bool is_writer(const ShortTrack& track) { return track.before_first
 // A track on its way. If the launch reserved no chunk, thread 0 asks for one and does not wait for the answer.
 struct EarlyTrack {
   uintptr_t before_first;  // of a reserved chunk, else 0
-  bool has_asked;
-  uint32_t turn;       // the answer of the block's cursor
-  uint32_t arena_kib;  // the distance to the arena that was asked
+  bool has_asked = false;
+  uint32_t turn = 0;       // the answer of the block's cursor
+  uint32_t arena_kib = 0;  // the distance to the arena that was asked
 };
 
 // Asks for a chunk, unless the switches exclude the track.

@@ -123,6 +123,8 @@ inline uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
 
 // may_alias: loaded from memory of any type.
 using Quad = uint32_t __attribute__((vector_size(16), may_alias));
+inline Quad load_quad(const void* address) { return *static_cast<const Quad*>(address); }
+inline void store_quad(void* address, Quad quad) { *static_cast<Quad*>(address) = quad; }
 
 // For the words of the arena that threads share.
 inline void add_global(uint32_t* address, uint32_t value) { __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }
@@ -135,6 +137,8 @@ inline void load_launch_constants(const uint32_t* address, uint32_t* words) {
 }
 inline void store_global(uint32_t* address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
 
+// One NaN for all: which of two NaNs a sum keeps goes by the order of the operands, and that is the compiler's choice.
+inline float with_one_nan(float value) { return value == value ? value : bits_as<float>(0x7fc00000u); }
 // IEEE binary16 to binary32. The multiplication widens the exponent and normalises subnormals.
 inline float half_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
@@ -199,6 +203,7 @@ template <typename Kernel>
 inline int max_resident_blocks(Kernel, int threads_per_block) {
   return static_cast<int>(simt::kMaxFibers) / threads_per_block;
 }
+inline uint64_t realtime_ticks_per_second() { return kRealtimeTicksPerSecond; }
 inline uint32_t max_shared_bytes() { return kMaxSharedBytes; }
 inline int host_warp_width() { return static_cast<int>(simt::kWarpWidth); }
 inline const char* error_text(int error) { return simt::error_text(error); }

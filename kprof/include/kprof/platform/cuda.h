@@ -127,6 +127,8 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 }
 
 using Quad = uint4;
+KPROF_DEVICE Quad load_quad(const void* address) { return *static_cast<const Quad*>(address); }
+KPROF_DEVICE void store_quad(void* address, Quad quad) { *static_cast<Quad*>(address) = quad; }
 
 // For the words of the arena that threads share, in PTX as global accesses. With generic accesses (ATOM instead of
 // ATOMG), a modulo and a loop around the first attempt, the first claim of every kernel took 100 us on an H200 and
@@ -160,6 +162,8 @@ KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+// Sums have only one NaN here.
+KPROF_DEVICE float with_one_nan(float value) { return value; }
 KPROF_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 
@@ -244,11 +248,13 @@ inline int launch_with(const LaunchOptions& options, Kernel kernel, int num_bloc
   return static_cast<int>(cudaGetLastError());
 }
 // The most that a block of the current device can have.
+inline uint64_t realtime_ticks_per_second() { return kRealtimeTicksPerSecond; }
 inline uint32_t max_shared_bytes() {
   return static_cast<uint32_t>(attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 inline int host_warp_width() { return 32; }
 
+inline const char* peer_memory_kind() { return "device"; }
 inline int peer_allocate(void** memory, size_t bytes) {
   const cudaError_t error = cudaMalloc(memory, bytes);
   if (error != cudaSuccess) return static_cast<int>(error);

@@ -1,5 +1,9 @@
-// AMD. Written for gfx9 (MI200, MI300, MI350); gfx11 and later have a different clock instruction.
+// AMD: gfx9 (MI200, MI300, MI350).
 #pragma once
+
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__GFX9__)
+#error "kprof is for gfx9 (MI200, MI300, MI350): other AMD GPUs have another clock and waves of 32 lanes"
+#endif
 
 #include <hip/hip_runtime.h>
 
@@ -20,15 +24,17 @@ namespace kprof::platform {
 // Of a block, in all of gfx9; gfx950 has more.
 constexpr uint32_t kMaxSharedBytes = 64 << 10;
 
+// MI200 and before count slower. For device code: the host asks the device, see realtime_ticks_per_second().
+#if defined(__gfx90a__) || defined(__gfx908__)
+constexpr uint64_t kRealtimeTicksPerSecond = 25000000ull;
+#else
 constexpr uint64_t kRealtimeTicksPerSecond = 100000000ull;
+#endif
 
 // The builtins are ordered against memory operations, and the compiler waits for the result as late as it can. Inline
 // assembly would have to wait at once.
 KPROF_DEVICE uint64_t realtime_ticks() {
-#if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || \
-    defined(__gfx1150__) || defined(__gfx1151__) || defined(__gfx1200__) || defined(__gfx1201__)
-  return __builtin_readsteadycounter();
-#elif defined(__HIP_DEVICE_COMPILE__)
+#if defined(__HIP_DEVICE_COMPILE__)
   return __builtin_amdgcn_s_memrealtime();
 #else
   return 0;
@@ -47,7 +53,8 @@ KPROF_DEVICE void drain_memory() {
 #endif
 }
 
-KPROF_DEVICE uint32_t warp_width() { return __builtin_amdgcn_wavefrontsize(); }
+// All of gfx9. Not __builtin_amdgcn_wavefrontsize(): clang 19 does not know its value, and would divide at run time.
+KPROF_DEVICE constexpr uint32_t warp_width() { return 64; }
 // readfirstlane tells the compiler that all lanes have the same value, so that it keeps loops over warps in scalar
 // registers.
 KPROF_DEVICE uint32_t warp_id() {
@@ -96,7 +103,10 @@ KPROF_DEVICE void load_system_pair(const uint64_t* address, uint64_t (&words)[2]
   words[0] = load_system(address);
   words[1] = load_system(address + 1);
 }
-// The empty name is the system scope.
+// The empty name is the system scope. On gfx942 the release is `buffer_wbl2 sc0 sc1` and `s_waitcnt vmcnt(0)`: the L2
+// of the XCC is written back. For stores to uncached memory the wait alone would do, as they are not in the L2. It is
+// not enough for a release: what a rank wrote to its own memory in plain stores (a tensor that a peer reads) is in the
+// L2, and so is fine-grained memory, which is taken where the runtime has no uncached.
 KPROF_DEVICE void fence_release_system() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
 KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
 // What this thread stored at system scope has arrived there before it stores more. No release: that would write back
@@ -148,6 +158,11 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 
 // A vector, not a struct, so that conditional copies stay in registers.
 using Quad = uint32_t __attribute__((ext_vector_type(4)));
+// Told that the address is global memory: a flat access also counts as one of LDS, and clang 19 then waits for every
+// store before the next.
+using GlobalQuad = __attribute__((address_space(1))) Quad;
+KPROF_DEVICE Quad load_quad(const void* address) { return *(const GlobalQuad*)(address); }
+KPROF_DEVICE void store_quad(void* address, Quad quad) { *(GlobalQuad*)(address) = quad; }
 
 // For the words of the arena that threads share.
 KPROF_DEVICE void add_global(uint32_t* address, uint32_t value) {
@@ -174,6 +189,8 @@ KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
   __hip_atomic_store(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
+// One NaN for all: which of two NaNs a sum keeps goes by the order of the operands, and that is the compiler's choice.
+KPROF_DEVICE float with_one_nan(float value) { return value == value ? value : bits_as<float>(0x7fc00000u); }
 KPROF_DEVICE float half_to_float(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
 KPROF_DEVICE uint16_t float_to_half(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 
@@ -227,6 +244,14 @@ KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t 
 }
 
 inline uint32_t max_shared_bytes() { return kMaxSharedBytes; }
+// What the device says, in kHz, from ROCm 6 on; before, what MI300 has.
+inline uint64_t realtime_ticks_per_second() {
+#if HIP_VERSION >= 60000000
+  const int khz = attribute_of_device(hipDeviceAttributeWallClockRate);
+  if (khz > 0) return static_cast<uint64_t>(khz) * 1000;
+#endif
+  return kRealtimeTicksPerSecond;
+}
 // 64 on gfx9 (MI200, MI300, MI350), and if the device cannot be asked.
 inline int host_warp_width() { return attribute_of_device(hipDeviceAttributeWarpSize, 64); }
 
@@ -241,6 +266,12 @@ constexpr unsigned kPeerMemoryKinds[] = {0x3,
                                          hipDeviceMallocFinegrained};  // the flag's value: a newer runtime knows it
 #endif
 
+// The kind of memory that peer_allocate took last.
+inline const char*& peer_memory_kind() {
+  static const char* kind = "";
+  return kind;
+}
+
 // Uses the first kind of memory that the runtime can allocate and export to other processes.
 inline int peer_allocate(void** memory, size_t bytes) {
   hipError_t error = hipErrorOutOfMemory;
@@ -249,7 +280,10 @@ inline int peer_allocate(void** memory, size_t bytes) {
     if (error != hipSuccess) continue;
     hipIpcMemHandle_t handle;
     error = static_cast<hipError_t>(peer_export(&handle, *memory));
-    if (error == hipSuccess) break;
+    if (error == hipSuccess) {
+      peer_memory_kind() = kind == hipDeviceMallocFinegrained ? "fine-grained" : "uncached";
+      break;
+    }
     peer_free(*memory);
   }
   (void)hipGetLastError();  // what was refused is no error of a later launch
