@@ -46,7 +46,6 @@ ADDED = {
         "kprof/analysis/equivalence.py",
         "kprof/analysis/call_numbers.py",
         "cli/kprof_cli/explaining.py",
-        "kprof/analysis/first_calls.py",
         "kprof/analysis/roles.py",
         "kprof/report/changes.py",
     ),

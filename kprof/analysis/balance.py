@@ -18,9 +18,8 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> Table:
     work_ns, wait_ns, bytes, ns_per_event (work_ns over work_events), work_vs_median (of the ranks,
     or of the blocks of its rank; of the other one where there are two), load_balance (mean / max of
     the work of the rank's tracks; for blocks, this block's work over the largest of its rank).
-    Events are closed
-    spans. Work is the union of a track's compute, send and recv spans minus its waits, summed over
-    tracks. Calls that hung are left out. Needs no alignment.
+    Events are closed spans. Work is the union of a track's compute, send and recv spans minus its
+    waits, summed over tracks. Calls that hung are left out. Needs no alignment.
     """
     return ended_calls(summary).frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
 
@@ -40,14 +39,13 @@ _BLOCK_WORK_SQL: Final = """
 
 
 def _vs_others(partition: str) -> str:
-    """SQL for the work of one against the median, or against the other one of two: their median
-    has both in it."""
+    """SQL for the work of one over the median of all; of two, over the other one."""
     over = f"OVER ({partition})"
-    likes = (
+    usual = (
         f"CASE count(*) {over} WHEN 2 THEN sum(work_ns) {over} - work_ns "
         f"ELSE median(work_ns) {over} END"
     )
-    return f"CAST(coalesce(work_ns / nullif({likes}, 0), 0.0) AS DOUBLE)"
+    return f"CAST(coalesce(work_ns / nullif({usual}, 0), 0.0) AS DOUBLE)"
 
 
 VS_OTHERS_SQL: Final = _vs_others("")

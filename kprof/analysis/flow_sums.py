@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # The sends and waits of a slice are in memory together, about 60 bytes each.
 EVENTS_PER_SLICE: Final = 3_000_000
-# To pair so many takes about as long as all else in a report.
+# Pairing this many takes about as long as the rest of a report.
 MAX_EVENTS_PAIRED: Final = 32_000_000
 _EVENTS_SAMPLED: Final = 16_000_000
 

@@ -64,7 +64,7 @@ WAIT: Final = "category IN ('wait', 'sync')"
 
 
 def sql_list(numbers: Iterable[int]) -> str:
-    """Numbers for SQL's IN; of none, something that nothing is in."""
+    """Numbers for SQL's IN; NULL, which matches nothing, for no numbers."""
     return ", ".join(str(int(number)) for number in numbers) or "NULL"
 
 
@@ -110,7 +110,7 @@ class Summary(Workspace):
         return Summary.of(self.trace.select(**changes))
 
     def require_few_events(self, what: str) -> None:
-        """Raise SelectionError where there are so many events that reading all takes too long."""
+        """Raise SelectionError if reading all events would take too long."""
         num_events = self.trace.num_events()
         if num_events > _MAX_EVENTS_READ:
             raise SelectionError(
@@ -214,7 +214,7 @@ def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
 def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
     """Ranks that share a region table, in groups of at most about EVENTS_PER_SLICE events.
 
-    A rank with more is a group of its own.
+    A rank with more forms a group alone.
     """
     chosen: list[RankInfo] = []
     num_events = 0

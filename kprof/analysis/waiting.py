@@ -136,7 +136,7 @@ def unmatched_flows(summary: Summary) -> Table:
 
     Columns: send_region, wait_region, sends, waits, flows, unmatched_sends, unmatched_waits. The
     usual reasons are lost records, missing ranks, open spans, and slots that do not fit their
-    field. Within blocks unmatched_sends is 0: nobody waits for the last places of a queue, nor for
+    field. Within blocks unmatched_sends is 0: no warp waits for the last places of a queue, nor for
     the first of several warps that hand on an item.
     """
     sum_flows(summary)

@@ -12,7 +12,7 @@ MAX_SLICES_IN_PAGE: Final = 200_000
 MAX_EVENTS_IN_PAGE: Final = 2_000_000
 # `kprof record` ends at once: beyond that it leaves findings to `kprof report`.
 MAX_EVENTS_AFTER_RECORDING: Final = 2_000_000
-# Findings of so many take 8 s on one core, less than writing the trace. Beyond, exports draw none.
+# Searching this many for findings takes 8 s on one core. Exports of more draw no findings.
 MAX_EVENTS_TO_DRAW_FINDINGS: Final = 5_000_000
 # Counting flows takes seconds: beyond that `kprof info` leaves it to `kprof report`.
 MAX_EVENTS_TO_CHECK_FLOWS: Final = 5_000_000

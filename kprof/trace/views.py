@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # SQL: is an event a wait that a hang left open? It lasts as long as it was seen open; other open
-# spans have no length. Only captures with a `hang` in their manifest have such events: in others,
-# to look for them reads every event for nothing.
+# spans have no length. Only captures with a `hang` in their manifest have such events; do not scan
+# the events of others for them.
 STILL_WAITING: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
 # An event's position in its rank's file, with the rank in the bits above: unique in the capture.
 EVENT_ID_RANK_SHIFT: Final = 40
@@ -99,7 +99,7 @@ def create_views(
     }
     for name, rows in tables.items():
         insert(con, f"CREATE TABLE {name} AS", pa.Table.from_pylist(rows))
-    # The row of a table without any has told its types.
+    # Tables without rows got one, for the types of their columns.
     con.execute("DELETE FROM regions WHERE id < 0")
     con.execute("DELETE FROM launches WHERE rank < 0")
     open_events(con, source)

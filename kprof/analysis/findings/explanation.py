@@ -4,7 +4,7 @@
     for finding in explanation.findings:
         print(finding.share, finding.sentence)
 
-Calls in which a kernel warms up are left out (`first_calls.py`). Of captures with more
+Calls in which a kernel warms up are left out (`warmup.py`). Of captures with more
 events than are replayed in reasonable time, calls are taken by their lengths, from the shortest to
 the longest: typical and slow ones.
 """

@@ -10,11 +10,11 @@ import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import Call, call_lengths, launches_of_calls, typical_call
-from kprof.analysis.first_calls import warm_up_of
 from kprof.analysis.memo import memo
 from kprof.analysis.replay.graph import Graph, build_graph
 from kprof.analysis.replay.spans import load_spans
 from kprof.analysis.summary import Summary, sql_list
+from kprof.analysis.warmup import warm_up_of
 from kprof.errors import CallTooLargeError, SelectionError
 from kprof.trace import Trace
 

@@ -195,24 +195,20 @@ def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
 
 
 def _processors(trace: Trace, rank: Ints, launch: Ints) -> Ints:
-    """How many SMs (CUs) the device of every launch has; 0 where that is not known."""
+    """How many SMs (CUs) the device of every launch has; 0 if that is not known."""
     known = {info.rank: info.num_processors for info in trace.ranks}
     first = np.unique(launch, return_index=True)[1]
-    return np.array([known.get(int(rank[i]), 0) for i in first.tolist()], dtype=np.int64)
+    return np.array([known.get(number, 0) for number in rank[first].tolist()], dtype=np.int64)
 
 
 def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:
     """The kernel and the number of blocks of every launch: at least those that recorded spans."""
+    import pandas as pd
+
+    columns = pd.DataFrame({name: table[name] for name in ("rank", "launch", "block")})
+    seen = columns.groupby(launch).agg({"rank": "first", "launch": "first", "block": "max"})
     known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
-    by_id = {
-        (rank, number): (str(kernel), int(num_blocks))
-        for rank, number, kernel, num_blocks in known.itertuples(index=False)
-    }
-    _, first = np.unique(launch, return_index=True)
-    described = [
-        by_id.get((int(table["rank"][i]), int(table["launch"][i])), ("", 0)) for i in first.tolist()
-    ]
-    seen = np.zeros(len(first), dtype=np.int64)
-    np.maximum.at(seen, launch, table["block"] + 1)
-    said = np.array([blocks for _, blocks in described], dtype=np.int64)
-    return tuple(kernel for kernel, _ in described), np.maximum(seen, said)
+    named = seen.merge(known, on=["rank", "launch"], how="left")
+    num_blocks = named["num_blocks"].fillna(0).to_numpy(dtype=np.int64)
+    seen_blocks = named["block"].to_numpy(dtype=np.int64) + 1
+    return tuple(named["kernel"].fillna("").astype(str)), np.maximum(num_blocks, seen_blocks)

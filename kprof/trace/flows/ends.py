@@ -129,7 +129,7 @@ class FlowEnds:
         """All ends, as columns of Ends; from the records, at half the cost of the view `events`.
 
         The largest value of a field means that the real one did not fit: such ends have no partner.
-        Within blocks, source and destination are the rank, and every block has epochs of its own.
+        Within blocks, source and destination are the rank, and every block has its own epochs.
         """
         peer = f"CASE WHEN f.in_block THEN e.rank ELSE {_field('peer')} END"
         return f"""

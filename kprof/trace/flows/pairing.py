@@ -138,7 +138,7 @@ def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[Rows, Bools]:
 
 def _slots_too_early(sends: _Sorted, waits: _Sorted, at: Rows, chosen: Bools) -> Bools:
     """Waits of slots in which a wait ended before the send at its position began: warps that find
-    their place free the first time wait for nobody."""
+    their place free the first time do not wait."""
     is_early = np.zeros(len(at), np.bool_)
     rows = np.flatnonzero(chosen)
     start_ns = sends.ends.start_ns[sends.order[at[rows]]]
