@@ -119,11 +119,13 @@ def _unfinished(run: Path, every_s: float) -> Path:
     """Where a run is recorded, once a rank records. Raises WorkloadError for what cannot become
     one."""
     from kprof.capture.directory import unfinished_of
+    from kprof.capture.files import check_recording
 
     begun, has_said = unfinished_of(run), False
     while True:
         for directory in (begun, run):
             if directory.is_dir() and _look(directory):
+                check_recording(directory)
                 return directory
         if not begun.is_dir():
             _refuse_no_run(run)

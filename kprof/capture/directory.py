@@ -341,6 +341,16 @@ def refuse_output(output: Path, force: bool) -> None:
             f"{output} exists; pass --force (in Python force=True) to replace it, or choose "
             "another output"
         )
+    if _replaced_by(output).exists():
+        raise OutputExistsError(
+            f"{_replaced_by(output)} is in the way: a kprof that was killed while it replaced "
+            f"{output} leaves the earlier capture there; remove it or rename it"
+        )
+
+
+def _replaced_by(output: Path) -> Path:
+    """Where the earlier capture is until the new one has its name."""
+    return output.with_name(output.name + ".replaced")
 
 
 def finish_capture(
@@ -358,11 +368,12 @@ def finish_capture(
     write_manifest(temporary, manifest)
     refuse_output(output, force)
     with writing(output):
-        replaced = output.with_name(output.name + ".replaced")
-        if output.exists():
-            output.rename(replaced)
+        replaces = output.exists()
+        if replaces:
+            output.rename(_replaced_by(output))
         temporary.rename(output)
-        shutil.rmtree(replaced, ignore_errors=True)
+        if replaces:
+            shutil.rmtree(_replaced_by(output), ignore_errors=True)
         for pattern in _MADE_OF:
             for file in output.glob(pattern):
                 # What stays hinders nobody: the capture is complete.

@@ -126,7 +126,11 @@ def _all_in(directory: Path) -> list[Path]:
 
 
 def _is_plain(path: Path) -> bool:
-    status = path.lstat()
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        # A rank that is under way has renamed or removed it.
+        return True
     is_own_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     return is_own_file or stat.S_ISDIR(status.st_mode)
 

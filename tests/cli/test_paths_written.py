@@ -14,7 +14,7 @@ from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 WORKLOAD = str(Path(__file__).parent / "workloads" / "lifetimes.py")
 # Python runs this first in every process.
 HOOK = """
-import os, sys
+import atexit, os, stat, sys
 _LOG = os.open(os.environ["AUDIT_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 _CHANGES = {"os.rename": 2, "os.remove": 1, "os.rmdir": 1, "os.mkdir": 1, "os.link": 2, "os.symlink": 2,
             "os.truncate": 1, "os.chmod": 1, "os.chown": 1, "shutil.rmtree": 1, "shutil.move": 2}
@@ -28,21 +28,44 @@ def _path(path, directory=-1):
         return os.path.join(os.readlink(f"/proc/self/fd/{directory}"), text)
     return os.path.abspath(text)
 
+_coming = []
+
+def _write(event, path):
+    os.write(_LOG, f"{event} {path}\\n".encode(errors="surrogateescape"))
+
+def _say_modes():
+    # Of what the steps before have made: they are seen before they happen.
+    while _coming:
+        path = _coming.pop()
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            continue
+        _write(f"{'folder' if stat.S_ISDIR(mode) else 'file'}-{stat.S_IMODE(mode):o}", path)
+
+atexit.register(_say_modes)
+
 def _see(event, arguments):
+    _say_modes()
     if event == "open":
         path, _, flags = arguments
         if isinstance(path, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
             return
         found = [_path(path)]
+        if flags & os.O_CREAT and not os.path.lexists(found[0]):
+            _coming.append(found[0])
     elif event == "os.kill":
         found = [f"signal {arguments[1]}"]
     elif event in _CHANGES:
         at = _IN_DIRECTORY.get(event)
         directory = arguments[at] if at is not None and len(arguments) > at else -1
         found = [_path(each, directory) for each in arguments[:_CHANGES[event]]]
+        if event == "os.mkdir" and not os.path.lexists(found[0]):
+            _coming.extend(found)
     else:
         return
-    os.write(_LOG, "".join(f"{event} {each}\\n" for each in found).encode(errors="surrogateescape"))
+    for each in found:
+        _write(event, each)
 
 sys.addaudithook(_see)
 """
@@ -87,12 +110,32 @@ class Audited:
         assert done.returncode == code, done.stderr
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         self.changes = [line.split(" ", 1) for line in lines]
+        assert self.open_to_others() == [], arguments
         return [
             f"{event} {path}"
             for event, path in self.changes
             if not path.startswith((*self._allowed, "/dev/null", "/dev/tty"))
             # It is made unless it is there.
             and (event, path) != ("os.mkdir", str(cache_dir().parent))
+        ]
+
+    def made(self) -> dict[str, str]:
+        """The mode of everything that the command made, such as file-600, by path."""
+        return {
+            path: event for event, path in self.changes if event.startswith(("file-", "folder-"))
+        }
+
+    def open_to_others(self) -> list[str]:
+        """What others may open of what the command made outside of the given folder. Files in a private folder are
+        private, but not in memory: each has to be."""
+        made = self.made()
+        private = {path for path, mode in made.items() if mode == "folder-700"} | {str(cache_dir())}
+        return [
+            f"{mode} {path}"
+            for path, mode in made.items()
+            if mode not in ("file-600", "folder-700")
+            and not path.startswith(f"{self.folder / 'given'}/")
+            and (path.startswith("/dev/shm/") or private.isdisjoint(map(str, Path(path).parents)))
         ]
 
 
@@ -105,7 +148,11 @@ def test_no_command_changes_anything_but_what_it_was_given(audited: Audited) -> 
     record = ("record", "-o", "run.kprof", "--", sys.executable, WORKLOAD)
     assert audited.kprof(*record, "returns") == []
     made = {path for _, path in audited.changes}
-    assert any(path.startswith(f"/dev/shm/kprof-{os.geteuid()}/") for path in made)
+    in_memory = {
+        path: mode for path, mode in audited.made().items() if path.startswith("/dev/shm/")
+    }
+    assert {"file-600", "folder-700"} == set(in_memory.values())
+    assert any(path.endswith("/rank-00000.arena") for path in in_memory), "of the rank"
     assert any(path.endswith("run.kprof.unfinished/rank-00000.live") for path in made), (
         "of the rank"
     )

@@ -436,3 +436,36 @@ def test_every_command_removes_what_nobody_can_recover(memory: Path, run: Path) 
     shutil.rmtree(run)
     kprof_cli.main.run(["clean"])
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("plant", [_fifo, _zeros, _link, _socket])
+def test_hang_and_watch_refuse_what_recover_refuses(
+    plant: Callable[[Path], None], memory: Path, run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_memory(run)
+    (run / "rank-00000.live").write_bytes(bytes(64))
+    plant(run / "rank-00000.kernels")
+    for command in ("hang", "watch", "recover"):
+        assert kprof_cli.main.run([command, str(run)]) == 1, command
+        (said,) = capfd.readouterr().err.splitlines()
+        assert "rank-00000.kernels is a link or not a regular file" in said, command
+
+
+def test_a_capture_that_a_killed_replacement_left_is_named_and_kept(
+    memory: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run.kprof"
+    for _ in range(2):
+        with kprof.session(output, arena_bytes=1 << 16, force=True) as recorder:
+            recorder.launch("combine", ["a"])
+    earlier = output.with_name("run.kprof.replaced")
+    shutil.copytree(output, earlier)
+    with (
+        pytest.raises(OutputExistsError, match=r"run\.kprof\.replaced is in the way"),
+        kprof.session(output, arena_bytes=1 << 16, force=True),
+    ):
+        pass
+    shutil.rmtree(output)
+    with kprof.session(output, arena_bytes=1 << 16) as recorder:
+        recorder.launch("combine", ["a"])
+    assert (earlier / "manifest.json").exists()
