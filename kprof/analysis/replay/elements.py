@@ -66,7 +66,7 @@ class Elements:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ElementClass:
     """A class of elements: family, kernels, region (0: any); for gaps, whether they come first on a
     track, and the region before them (0: any, or first)."""
 
@@ -82,7 +82,7 @@ class Kind:
         return self.family is not Family.GAP or self.is_first or self.before != 0
 
 
-def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
+def elements_of(graph: Graph) -> tuple[Elements, list[ElementClass]]:
     """All elements of a graph, and their classes; `kind` of an element points into these."""
     spans = graph.spans
     count = len(spans.region_names)
@@ -157,12 +157,12 @@ def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
     return before * count + region
 
 
-def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> Kind:
+def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> ElementClass:
     if family == Family.GAP:
         before, region = divmod(key, count)
         is_first = before == count
-        return Kind(Family.GAP, kernels, region, is_first, 0 if is_first else before)
-    return Kind(Family(family), kernels, key)
+        return ElementClass(Family.GAP, kernels, region, is_first, 0 if is_first else before)
+    return ElementClass(Family(family), kernels, key)
 
 
 def edit_of(elements: Elements, chosen: Ints, saved_ns: Floats) -> Edit:

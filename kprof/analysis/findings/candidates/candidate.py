@@ -11,8 +11,7 @@ import numpy as np
 from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.thresholds import LEAST_OF_CALL, LEAST_SAVED
 from kprof.analysis.findings.when import grows
-from kprof.analysis.replay.elements import Elements, Family, elements_of
-from kprof.analysis.replay.elements import Kind as ElementClass
+from kprof.analysis.replay.elements import ElementClass, Elements, Family, elements_of
 from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
