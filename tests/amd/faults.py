@@ -255,7 +255,7 @@ FAULTS = (
         _KPROF,
         "platform::at_most(region, kNumDropCounters - 1)",
         "0",
-        (_REPLAYS, "-k", "overflow"),
+        ("tests/kernels/test_profile.py", "-k", "overflow_is_counted"),
         num_seeds=1,
     ),
     Fault(

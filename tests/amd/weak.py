@@ -30,6 +30,8 @@ from faults import FAULTS, READ_WHILE_RUNNING, STRICT, Fault
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "amd_faults.json"
 KINDS = ("uc", "fg")
+# Of pytest: interrupted, its own error, wrong usage, no tests.
+_NOTHING_RAN = (2, 3, 4, 5)
 # A fault that keeps kernels from ending is seen by their time limits long before.
 FAULT_LIMIT_S = 1800.0
 
@@ -53,6 +55,7 @@ class Run:
             **os.environ,
             "PYTHON": sys.executable,
             "AMD_EMULATOR_DIR": str(ROOT / ".amd-emulator"),
+            "EMU_FP8": "fnuz",
             **self.settings,
         }
         process = subprocess.Popen(
@@ -75,12 +78,15 @@ class Run:
         print(output if process.returncode else output.strip().splitlines()[-2:], flush=True)
         if process.returncode == 0:
             return True
+        if process.returncode in _NOTHING_RAN:
+            raise SystemExit(f"the tests could not run (exit code {process.returncode} of pytest)")
         self.failed.extend([] if self.failed else [f"exit code {process.returncode}"])
         return False
 
     def tell(self, emulator: Path) -> None:
         """The command that repeats what failed, one test after the other."""
         settings = [f"{name}={value}" for name, value in sorted(self.settings.items())]
+        settings.append("EMU_FP8=fnuz")
         tests = tuple(test for test in self.failed if "::" in test) or self.arguments
         command = shlex.join(
             [*settings, "PYTHON=.venv/bin/python", *self.command(emulator, ("-n0", *tests))]

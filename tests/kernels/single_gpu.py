@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 import torch
-from widths import IS_CPU_TARGET, WARP_WIDTH
+from widths import HAS_FNUZ, IS_CPU_TARGET, WARP_WIDTH
 
 from instrumented_kernels.local_plan import LocalPlan
 from kprof.devices.build import BuildOptions
@@ -24,14 +24,14 @@ AnyPlan = TypeVar("AnyPlan", bound=LocalPlan)
 KERNELS: Final = Path(__file__).parents[2] / "instrumented_kernels"
 _GUARD: Final = 64
 _POISON: Final = 0x5A
-# The emulator of gfx942, whose machine code may run in place of the CPU target, takes fp8 for e4m3fn.
+_FP8_OF_MACHINE_CODE: Final = torch.float8_e4m3fnuz if HAS_FNUZ else torch.float8_e4m3fn
 FP8_TYPES: Final = (
-    [torch.float8_e4m3fn, torch.float8_e4m3fnuz] if IS_CPU_TARGET else [torch.float8_e4m3fn]
+    [torch.float8_e4m3fn, torch.float8_e4m3fnuz] if IS_CPU_TARGET else [_FP8_OF_MACHINE_CODE]
 )
 
 
 def cpu_options(
-    warp_width: int = WARP_WIDTH, fp8: torch.dtype = torch.float8_e4m3fn, **defines: str
+    warp_width: int = WARP_WIDTH, fp8: torch.dtype = FP8_TYPES[0], **defines: str
 ) -> BuildOptions:
     """A build for the CPU target that takes this fp8."""
     is_fnuz = fp8 == torch.float8_e4m3fnuz

@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 import torch
 from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
-from widths import IS_CPU_TARGET, WARP_WIDTHS
+from widths import HAS_ALL_FP8, IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm import plan as plans
@@ -33,8 +33,8 @@ from kprof.devices.targets import Target
 
 # M, N, K: tails everywhere, no depth, more chunks than the queue has slots.
 SHAPES = [(1, 16, 64), (3, 40, 300), (9, 17, 80), (32, 33, 16), (2, 5, 0), (0, 5, 64), (8, 20, 800)]
-FEW_TOKENS = 5 if IS_CPU_TARGET else 12
-if not IS_CPU_TARGET:
+FEW_TOKENS = 5 if HAS_ALL_FP8 else 12
+if not HAS_ALL_FP8:
     SHAPES = [
         shape for shape in [*SHAPES, (0, 5, 64), (16, 20, 800)] if shape[0] == 0 or shape[0] > 8
     ]
@@ -85,7 +85,7 @@ def test_any_address(variant: str, offset: int) -> None:
 
 @pytest.mark.amd
 @pytest.mark.parametrize("roles", [(1, 1, 1), (1, 3, 2), (4, 1, 3), (3, 2, 3, 2), (2, 2, 2, 3)])
-@pytest.mark.parametrize("num_tokens", [8, 16, 32] if IS_CPU_TARGET else [16, 32])
+@pytest.mark.parametrize("num_tokens", [8, 16, 32] if HAS_ALL_FP8 else [16, 32])
 def test_any_roles(num_tokens: int, roles: tuple[int, ...]) -> None:
     plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
     tokens, weights = fp8_values(num_tokens, 1040, fp8), fp8_values(16, 1040, fp8)

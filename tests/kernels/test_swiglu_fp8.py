@@ -1,7 +1,6 @@
 """swiglu_fp8: correctly rounded, whatever the shape and the address.
 
-As gfx942 machine code without subnormals and large values: the emulator converts to e4m3fn, where that
-GPU has e4m3fnuz, and makes subnormals zero.
+As gfx942 machine code with that GPU's fp8 (widths.py: HAS_FNUZ), else without subnormals and large values.
 """
 
 from __future__ import annotations
