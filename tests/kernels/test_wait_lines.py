@@ -38,6 +38,11 @@ class Waiters:
         self.recorder = Recorder(
             folder, rank=0, world_size=1, regions=FOLDER / "regions.h", arena_bytes=1 << 19
         )
+        self.launch()
+
+    def launch(self) -> None:
+        num_blocks = len(self.words)
+        self.words[:] = 0
         buffer = self.recorder.launch("waiters", num_blocks=num_blocks, threads_per_block=1)
         run = load_library(FOLDER / "kernel.hip", BuildOptions(Target.CPU)).run
         call = ctypes.c_void_p(self.words.ctypes.data), num_blocks, buffer.packed()
@@ -50,9 +55,12 @@ class Waiters:
             time.sleep(0.001)
         return rank
 
-    def end(self) -> None:
+    def let_go(self) -> None:
         self.words[:] = 1
         self._thread.join()
+
+    def end(self) -> None:
+        self.let_go()
         self.recorder.abandon()
 
 
@@ -95,3 +103,13 @@ def test_a_wait_without_a_line_is_missed_aloud(waiters: Callable[[int], Waiters]
     run = read_run(here.folder)
     text = "; more waits than kprof has room for: some are not listed"
     assert lines_of(make_report(run, diagnose(run), 60.0))[-1].endswith(text)
+
+
+def test_a_line_is_given_back(waiters: Callable[[int], Waiters]) -> None:
+    """As many waits as there are lines, launch after launch."""
+    here = waiters(NUM_LINES - 1)
+    for _ in range(3):
+        here.until(lambda rank: slots_of(rank) == [0, 1, 2])
+        here.let_go()
+        here.launch()
+    assert not here.until(lambda rank: slots_of(rank) == [0, 1, 2]).misses_waits

@@ -247,3 +247,12 @@ def test_all_to_all_publishes_with_a_system_fence_before_the_flag(kernel: str) -
         assert any("vmcnt(0)" in line for line in before[writebacks[-1] :]), (
             "and waited for, before the flag is stored"
         )
+
+
+def test_rows_move_as_global_memory_on_amd() -> None:
+    """A flat store also counts as one of LDS, and clang 19 waits for each before the next."""
+    require(Target.HIP)
+    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
+    stores = [line for body in disassemble(code, Target.HIP).values() for line in body]
+    assert count(stores, r"^global_store_dwordx4") > 0
+    assert count(stores, r"^flat_store_dwordx4") == 0
