@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks import harness
 from kprof import abi
 from kprof.capture.manifest import ClockInfo, RankInfo
-from kprof.recording.arena_state import Handed, read_control
-from kprof.recording.decode import Decoder
-from kprof.recording.region_ids import RegionIds
+from kprof.recording.arenas.arena_state import Handed, read_control
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.launches.region_ids import RegionIds
 from kprof.regions import parse_regions
 
 _NUM_BLOCKS = 304

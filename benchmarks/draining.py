@@ -28,7 +28,7 @@ from benchmarks.harness import captured, show_and_write
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import arch_of_device, describe_device, target_of_device
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 KERNEL = """

@@ -24,7 +24,7 @@ from datetime import date
 from pathlib import Path
 
 from kprof.capture.directory import UNFINISHED_SUFFIX
-from kprof.recording.stopping import processes_of, signal_all
+from kprof.recording.launcher.stopping import processes_of, signal_all
 from planted_hangs.processes import EXPECTED
 
 ROOT = Path(__file__).parents[1]

@@ -22,9 +22,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.recorder import Recorder
 
 
 def plain(recorder: AnyRecorder, num_launches: int) -> None:

@@ -19,7 +19,7 @@ from instrumented_kernels.kernel_library import (
 from instrumented_kernels.layouts import Failure, Layout
 from kprof.devices import gpu
 from kprof.devices.targets import Target
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:

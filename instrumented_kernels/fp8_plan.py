@@ -11,7 +11,7 @@ from instrumented_kernels.tensors import addresses_of, check_tensor
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 _ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
 VECTOR_BYTES: Final = 16

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from instrumented_kernels.layouts import KernelLaunch, Layout
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import Target
-from kprof.recording.launch_buffer import NULL_BUFFER
-from kprof.recording.null_recorder import AnyRecorder
-from kprof.recording.process import process_records
+from kprof.recording.launches.launch_buffer import NULL_BUFFER
+from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.process import process_records
 
 if TYPE_CHECKING:
     from kprof.regions import RegionTable

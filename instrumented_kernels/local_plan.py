@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from instrumented_kernels.kernel_library import LaunchSequence
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 class BlockTimeoutError(RuntimeError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.kernel_library import LaunchSequence
     from kprof.devices.build import BuildOptions
     from kprof.devices.groups import Group
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 class KernelPlan(DevicePlan):

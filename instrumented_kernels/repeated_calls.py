@@ -18,11 +18,11 @@ from instrumented_kernels.command_line import errors_in_one_line
 from instrumented_kernels.local_plan import BlockTimeoutError
 from instrumented_kernels.workload import choose_device
 from kprof.devices.groups import Group, SoloGroup
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder
 
 if TYPE_CHECKING:
     from instrumented_kernels.device_plan import DevicePlan
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from kprof.devices.groups import TorchGroup as TorchGroup
     from kprof.devices.symmetric import SymmetricHeap as SymmetricHeap
     from kprof.errors import KprofError as KprofError
-    from kprof.recording.launch_buffer import LaunchBuffer as LaunchBuffer
-    from kprof.recording.process import recorder as recorder
-    from kprof.recording.recorder import Recorder as Recorder
-    from kprof.recording.retention import Retention as Retention
-    from kprof.recording.sessions import session as session
-    from kprof.recording.torch_debug import torch_debug_handlers as torch_debug_handlers
-    from kprof.recording.wanted import Wanted as Wanted
-    from kprof.recording.wanted import schedule as schedule
-    from kprof.recording.watchdog import watchdog as watchdog
+    from kprof.recording.launcher.sessions import session as session
+    from kprof.recording.launches.launch_buffer import LaunchBuffer as LaunchBuffer
+    from kprof.recording.launches.wanted import Wanted as Wanted
+    from kprof.recording.launches.wanted import schedule as schedule
+    from kprof.recording.rank.process import recorder as recorder
+    from kprof.recording.rank.recorder import Recorder as Recorder
+    from kprof.recording.rank.torch_debug import torch_debug_handlers as torch_debug_handlers
+    from kprof.recording.rank.watchdog import watchdog as watchdog
+    from kprof.recording.retention.retention import Retention as Retention
     from kprof.regions import RegionTable as RegionTable
     from kprof.run import Run as Run
     from kprof.trace import Trace as Trace
@@ -46,10 +46,10 @@ _MODULES = ("analysis", "errors", "export", "report")
 _LAZY = {
     "BuildOptions": "kprof.devices.build",
     "KprofError": "kprof.errors",
-    "LaunchBuffer": "kprof.recording.launch_buffer",
-    "Recorder": "kprof.recording.recorder",
+    "LaunchBuffer": "kprof.recording.launches.launch_buffer",
+    "Recorder": "kprof.recording.rank.recorder",
     "RegionTable": "kprof.regions",
-    "Retention": "kprof.recording.retention",
+    "Retention": "kprof.recording.retention.retention",
     "Run": "kprof.run",
     "SoloGroup": "kprof.devices.groups",
     "SymmetricHeap": "kprof.devices.symmetric",
@@ -57,12 +57,12 @@ _LAZY = {
     "Trace": "kprof.trace",
     "include_dir": "kprof.devices.build",
     "load_library": "kprof.devices.build",
-    "recorder": "kprof.recording.process",
-    "schedule": "kprof.recording.wanted",
-    "session": "kprof.recording.sessions",
-    "torch_debug_handlers": "kprof.recording.torch_debug",
-    "Wanted": "kprof.recording.wanted",
-    "watchdog": "kprof.recording.watchdog",
+    "recorder": "kprof.recording.rank.process",
+    "schedule": "kprof.recording.launches.wanted",
+    "session": "kprof.recording.launcher.sessions",
+    "torch_debug_handlers": "kprof.recording.rank.torch_debug",
+    "Wanted": "kprof.recording.launches.wanted",
+    "watchdog": "kprof.recording.rank.watchdog",
 }
 __all__ = ["open", *_MODULES, *_LAZY]
 

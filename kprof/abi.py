@@ -57,7 +57,7 @@ Graphs. A launch that is captured in a graph runs once per replay, always with t
 capture. It reserves nothing: every replay claims its chunks. A track whose claim fails gets no
 later chunk either, because cursors only advance until the arena is emptied. So the k-th opening of
 a track is the k-th replay, and order and time tell the chunks of a launch's replays apart
-(kprof.recording.replays).
+(kprof.recording.decoding.replays).
 
 Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a
 track: whether to record, which blocks, warps and sample of tracks, and how many KiB further the

@@ -15,10 +15,10 @@ from benchmarks.all_reduce.timing import Call, Effort, time_graphs_us
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.kernel_library import build_options
 from kprof.devices.groups import Group
-from kprof.recording.arena import Arena
-from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
-from kprof.recording.null_recorder import NullRecorder
-from kprof.recording.wanted import EVERYTHING, Wanted
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer
+from kprof.recording.launches.wanted import EVERYTHING, Wanted
+from kprof.recording.rank.null_recorder import NullRecorder
 
 # Launches can reserve half of it. The largest grids of the kernels for one GPU take 80 MiB.
 RESERVED_BYTES = 256 << 20

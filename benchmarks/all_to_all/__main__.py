@@ -40,8 +40,8 @@ from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.queued_time import queued_us
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.groups import Group
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.recorder import Recorder
 
 SHAPES: Final = [
     Problem(8, 2, 6144, 16),

@@ -32,7 +32,7 @@ from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.clocks.alignment import Calibration, align_clocks
 from kprof.clocks.offset import OffsetSample, Pair
 from kprof.devices.targets import Target
-from kprof.recording.record import RecordRequest, record
+from kprof.recording.launcher.record import RecordRequest, record
 from kprof.trace import Trace
 from kprof.trace.views import Selection, Source
 

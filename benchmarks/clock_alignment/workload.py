@@ -21,7 +21,7 @@ from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_token
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.clocks.offset import OffsetSample
 from kprof.devices.groups import Group
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 
 RECORD_EVERY_S = 0.2
 ALIGN_EVERY_S = 2.0

@@ -19,9 +19,9 @@ from kprof.capture.shared_memory import make_memory, memory_of, remove_memory
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import target_of_device
 from kprof.hangs.lines import NUM_LINES, RankWaits
-from kprof.recording.arena import Arena
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.waits import Waits
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.rank.waits import Waits
 
 NUM_TOKENS = 8192
 TOKEN_BYTES = 14 * 1024

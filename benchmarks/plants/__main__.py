@@ -35,7 +35,7 @@ from benchmarks.plants.schedule import (
 )
 from kprof.analysis import Summary, calls
 from kprof.analysis.findings import explain_trace
-from kprof.recording.record import RecordRequest, record
+from kprof.recording.launcher.record import RecordRequest, record
 from kprof.trace import Trace
 
 ALLOWED_ERROR = 0.10

@@ -27,7 +27,7 @@ from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.groups import Group
 from kprof.devices.symmetric import SymmetricHeap
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 
 FOLDER = Path(__file__).parent
 ROW_BYTES = 2048

@@ -18,11 +18,11 @@ from kprof.clocks.calibration import measure_clock
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.memory import RegisteredMemory
 from kprof.devices.targets import target_of_device
-from kprof.recording.arena import Arena
-from kprof.recording.decode import Decoder
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.region_ids import RegionIds
-from kprof.recording.wanted import Wanted
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.launches.region_ids import RegionIds
+from kprof.recording.launches.wanted import Wanted
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from instrumented_kernels.queued_time import queued_us
 from kprof import abi
 from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
-from kprof.recording.arena import Arena
-from kprof.recording.decode import Decoder
-from kprof.recording.region_ids import RegionIds
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.launches.region_ids import RegionIds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -48,7 +48,7 @@ def demo(
     """Record an example kernel, and write its trace and report."""
     from kprof import report as reports
     from kprof.export import write
-    from kprof.recording.record import RecordRequest
+    from kprof.recording.launcher.record import RecordRequest
     from kprof.report.in_trace import finding_lines
     from kprof.trace import Trace
 

@@ -62,7 +62,7 @@ def _print(checks: Sequence[Check], is_json: bool) -> None:
 def _first_run(device: str, is_json: bool) -> None:
     """Try what kprof relies on; exit code 1 where something did not work."""
     from kprof.devices.targets import best_target, record_of
-    from kprof.recording.first_run import FirstRun
+    from kprof.recording.rank.first_run import FirstRun
     from kprof_cli.first_run import collectives
 
     device = device or ("cuda:0" if record_of(best_target()).is_gpu else "cpu")
@@ -76,7 +76,7 @@ def _measure(is_json: bool) -> None:
     """Measure, save and print the ceilings."""
     import msgspec
 
-    from kprof.recording.ceilings import keep, measure_host
+    from kprof.recording.rank.ceilings import keep, measure_host
 
     measured = measure_host()
     path = keep(measured)

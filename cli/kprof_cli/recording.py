@@ -23,9 +23,9 @@ from kprof_cli.output import note, say
 from kprof_cli.summary import print_summary
 
 if TYPE_CHECKING:
-    from kprof.recording.record import Recording, RecordRequest
-    from kprof.recording.retention import Retention
-    from kprof.recording.wanted import Wanted
+    from kprof.recording.launcher.record import Recording, RecordRequest
+    from kprof.recording.launches.wanted import Wanted
+    from kprof.recording.retention.retention import Retention
 
 
 _RING_SIZE = "64MiB"
@@ -124,7 +124,7 @@ def record(
     Press Ctrl-C to interrupt the command and keep what it recorded. Press again to save what hung
     ranks recorded and kill them.
     """
-    from kprof.recording.record import RecordRequest
+    from kprof.recording.launcher.record import RecordRequest
 
     request = RecordRequest(
         command=tuple(workload),
@@ -156,7 +156,7 @@ def recover(path: Path, output: Path | None = None, force: bool = False) -> None
     It holds what the ranks had written when they or kprof were killed, and says what is missing.
     """
     from kprof.capture.losses import describe_losses
-    from kprof.recording.recover import recover as make_capture
+    from kprof.recording.finishing.recover import recover as make_capture
 
     capture = make_capture(path, output, force=force)
     for loss in describe_losses(capture.manifest):
@@ -167,8 +167,8 @@ def recover(path: Path, output: Path | None = None, force: bool = False) -> None
 
 def record_and_summarise(request: RecordRequest) -> Recording:
     """Record with a status line on a terminal, and print the six lines that end a recording."""
-    from kprof.recording.record import record as run_recording
-    from kprof.recording.runs import describe_exit
+    from kprof.recording.finishing.outcome import describe_exit
+    from kprof.recording.launcher.record import record as run_recording
 
     recording = run_recording(request, on_start=lambda: _announce(request), say=note)
     if recording.exit_code:
@@ -202,7 +202,7 @@ def _retention(
     drain: bool, ring: str | None, arena: ArenaPlace, slower_than: float, keep_slowest: int
 ) -> Retention:
     """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too."""
-    from kprof.recording.retention import Retention
+    from kprof.recording.retention.retention import Retention
 
     place, _, size = (ring or "").partition(":")
     is_host_ring = place == ArenaPlace.HOST.value
@@ -221,7 +221,7 @@ def _choose(
     skip: int, calls: int, every: int, times: int, sample: str | None, **texts: str | None
 ) -> Wanted:
     """What to record; `texts` are the numbers of the options --ranks, --blocks and --warps."""
-    from kprof.recording.wanted import Wanted
+    from kprof.recording.launches.wanted import Wanted
 
     only = {
         name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None

@@ -8,7 +8,7 @@ from kprof.trace.limits import MAX_EVENTS_AFTER_RECORDING
 from kprof_cli.output import format_bytes, format_ns, say
 
 if TYPE_CHECKING:
-    from kprof.recording.record import Recording
+    from kprof.recording.launcher.record import Recording
     from kprof.trace import Trace
 
 

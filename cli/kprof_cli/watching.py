@@ -20,8 +20,8 @@ from kprof_cli.output import is_terminal, note, redrawn, say, table_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kprof.recording.pace import RankPace
-    from kprof.recording.progress import RankProgress
+    from kprof.recording.launches.pace import RankPace
+    from kprof.recording.launches.progress import RankProgress
 
 _LOCALHOST: Final = "127.0.0.1"
 _MOST_RANKS: Final = 16
@@ -47,7 +47,7 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     Events count when they are written to disk: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
-    from kprof.recording.pace import BURSTS_S, Look, paces
+    from kprof.recording.launches.pace import BURSTS_S, Look, paces
 
     directory = _unfinished(run, every)
     waits = WaitsNow(directory)
@@ -76,7 +76,7 @@ def _shown() -> Iterator[Callable[[Sequence[RankPace], list[str]], None]]:
 
 
 def _print(ranks: Sequence[RankPace], waits: list[str]) -> None:
-    from kprof.recording.pace import describe_pace
+    from kprof.recording.launches.pace import describe_pace
 
     for line in (describe_pace(ranks), *(f"  {wait}" for wait in waits)):
         say(line)
@@ -87,7 +87,7 @@ def _drawn(ranks: Sequence[RankPace], waits: list[str]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from kprof.recording.pace import describe_pace, describe_peer
+    from kprof.recording.launches.pace import describe_pace, describe_peer
 
     shown = sorted(ranks, key=lambda each: (-each.num_behind, each.rank))[:_MOST_RANKS]
     headers = ["rank", "events/s", "dropped", "launches/s", "steps/s", "calls behind", "waits for"]
@@ -110,7 +110,7 @@ def _drawn(ranks: Sequence[RankPace], waits: list[str]) -> RenderableType:
 
 
 def _look(directory: Path) -> list[RankProgress]:
-    from kprof.recording.progress import read_progress
+    from kprof.recording.launches.progress import read_progress
 
     return read_progress(directory)
 
@@ -161,7 +161,7 @@ def _served(directory: Path, port: int | None) -> Iterator[None]:
 
 def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
     """Raises KprofError for a port that is taken."""
-    from kprof.recording.progress import metrics_text
+    from kprof.recording.launches.progress import metrics_text
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

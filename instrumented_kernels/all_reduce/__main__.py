@@ -21,7 +21,7 @@ from kprof.devices.groups import Group
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 _DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}

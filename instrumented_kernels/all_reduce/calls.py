@@ -10,7 +10,7 @@ from instrumented_kernels.plan_cache import PlanCache
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 _plans: Final[PlanCache[Plan]] = PlanCache("all_reduce")
 

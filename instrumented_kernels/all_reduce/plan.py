@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.layouts import Layout
     from kprof.devices.build import BuildOptions
     from kprof.devices.groups import Group
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 CPU_BLOCKS: Final = 2
 # The element types of kernel.hip, by the name of the torch dtype.

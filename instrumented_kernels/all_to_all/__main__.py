@@ -28,7 +28,7 @@ from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.command_line import POISON, Delay, errors_in_one_line
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.groups import Group
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 
 _NUM_ALIGNING_CALLS = 8
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.layouts import Layout
     from kprof.devices.build import BuildOptions
     from kprof.devices.groups import Group
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 DEFAULT_WARPS_PER_BLOCK: Final = 8  # on GPUs; the CPU target takes one
 DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from instrumented_kernels.call_ledger import CallLedger
     from kprof.devices.groups import Group
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 @dataclass(frozen=True)

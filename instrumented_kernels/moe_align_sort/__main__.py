@@ -25,7 +25,7 @@ from kprof.devices.groups import Group
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

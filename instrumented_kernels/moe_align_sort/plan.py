@@ -27,7 +27,7 @@ from instrumented_kernels.tensors import (
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("single_block", "dcp", "chained")
 _BLOCK_IDS: Final = 4096  # for which there is a block, up to what fits the device

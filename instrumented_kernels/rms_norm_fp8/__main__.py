@@ -11,7 +11,7 @@ from instrumented_kernels.rms_norm_fp8.plan import VARIANTS, Plan, allocate
 from instrumented_kernels.rms_norm_fp8.reference import reference
 
 if TYPE_CHECKING:
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SCALE: Final = 8.0
 

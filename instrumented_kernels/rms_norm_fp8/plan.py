@@ -21,7 +21,7 @@ from instrumented_kernels.tensors import (
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("pointwise", "vectors", "shared", "tuned")
 DEFAULT_EPSILON: Final = 1e-6

@@ -12,7 +12,7 @@ from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
 from kprof.devices.groups import Group
 
 if TYPE_CHECKING:
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _SCALE: Final = 0.25

@@ -30,7 +30,7 @@ from kprof.devices.targets import Target
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct", "ring", "groups")
 # These load single bytes if addresses or K are not multiples of a vector. The others fall back to

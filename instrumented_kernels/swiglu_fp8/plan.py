@@ -15,7 +15,7 @@ from instrumented_kernels.tensors import check_inputs, check_tensor, check_varia
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("pointwise", "vectors", "packed", "tuned")
 _THREADS: Final = 256

@@ -30,7 +30,7 @@ from instrumented_kernels.triton_collectives.calls import VARIANTS, Collectives,
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.groups import Group
 from kprof.errors import KprofError
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder
 
 _HIDDEN = 64
 _TOLERANCE = 1e-5

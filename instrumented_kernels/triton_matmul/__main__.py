@@ -16,7 +16,7 @@ import kprof
 from instrumented_kernels.queued_time import queued_us
 from instrumented_kernels.triton_matmul.call import Matmul
 from kprof.errors import KprofError, TargetError
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder
 
 _WARM_UPS = 3
 # fp16 has 11 bits; sums are in fp32.

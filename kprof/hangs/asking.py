@@ -1,8 +1,8 @@
 """Asks the ranks of this host what only they know: what they have recorded, and their stacks.
 
-A rank answers in a thread of its own (kprof.recording.saver) and by faulthandler, so also while its
-main thread waits for a kernel. One that is stopped does not, and one that holds the interpreter
-lock gives its stack alone.
+A rank answers in a thread of its own (kprof.recording.rank.saver) and by faulthandler, so also
+while its main thread waits for a kernel. One that is stopped does not, and one that holds the
+interpreter lock gives its stack alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     /dev/shm/kprof-1000/8f2c.../      see kprof.capture.shared_memory
       rank-00003             a file per rank, made and mapped by its recorder: kprof.rank_memory
-      rank-00003.arena       see kprof.recording.ledger
+      rank-00003.arena       see kprof.recording.arenas.ledger
     run.kprof.unfinished/
       rank-00003.waits       in place of that file where it has no room in shared memory
       rank-00003.kernels     a JSON line for each kernel with its regions

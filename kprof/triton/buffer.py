@@ -23,14 +23,14 @@ import triton
 import triton.language as tl
 
 from kprof.errors import RecorderError
-from kprof.recording.process import recorder as process_recorder
+from kprof.recording.rank.process import recorder as process_recorder
 from kprof.regions import RegionTable
 from kprof.triton.regions import Regions
 from kprof.triton.tuning import leave_tuning_alone
 
 if TYPE_CHECKING:
-    from kprof.recording.launch_buffer import LaunchBuffer
-    from kprof.recording.null_recorder import AnyRecorder
+    from kprof.recording.launches.launch_buffer import LaunchBuffer
+    from kprof.recording.rank.null_recorder import AnyRecorder
 
 _LOW_BITS: Final = 32
 _HIGH_BITS: Final = 29

@@ -24,9 +24,9 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from kprof.devices.gpu import is_capturing
 from kprof.errors import RecorderError, TargetError
-from kprof.recording.lifetime import complain
-from kprof.recording.null_recorder import AnyRecorder
-from kprof.recording.process import recorder as process_recorder
+from kprof.recording.endings.complaints import complain
+from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.process import recorder as process_recorder
 from kprof.triton.buffer import words_of
 from kprof.triton.instrument import WORDS, with_whole_span
 from kprof.triton.regions import Regions

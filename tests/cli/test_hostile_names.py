@@ -14,8 +14,8 @@ import pytest
 from kprof.capture.directory import MANIFEST_NAME
 from kprof.capture.printable import printable, printable_json
 from kprof.errors import RegionError
-from kprof.recording.launch_log import LaunchLog
-from kprof.recording.wanted import EVERYTHING
+from kprof.recording.launches.launch_log import LaunchLog
+from kprof.recording.launches.wanted import EVERYTHING
 from kprof.regions import RegionTable
 from sealing import write_manifest
 

@@ -16,7 +16,7 @@ from typing import IO
 import kprof
 from kprof.capture.directory import Capture
 from kprof.hangs.report import read_hang
-from kprof.recording.watchdog import REPORT_SIGNAL
+from kprof.recording.rank.watchdog import REPORT_SIGNAL
 from planted_hangs.rank import SIZE_BYTES
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from kprof.errors import KprofError
 from kprof.hangs import now
 from kprof.hangs.announced import SPAN
 from kprof.hangs.lines import NUM_LINES, WaitsWriter, write_rows
-from kprof.recording.progress import Progress
+from kprof.recording.launches.progress import Progress
 from kprof.regions import parse_regions
 from kprof_cli import watching
 from sharing import sharing_memory

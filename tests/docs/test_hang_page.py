@@ -17,7 +17,7 @@ from pages import DOCS, Block, Reader, blocks_of
 from kprof.capture.directory import UNFINISHED_SUFFIX
 from kprof.capture.processes import signal_all
 from kprof.hangs.report import read_hang
-from kprof.recording.stopping import processes_of
+from kprof.recording.launcher.stopping import processes_of
 
 pytestmark = pytest.mark.slow
 _TIMES = re.compile(r"(for|after) \d+ s")

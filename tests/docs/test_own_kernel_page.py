@@ -17,7 +17,7 @@ from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.cuda import link_flags
 from kprof.devices.targets import Target, find_compiler
-from kprof.recording.recorder import DEFAULT_ARENA_BYTES
+from kprof.recording.rank.recorder import DEFAULT_ARENA_BYTES
 from kprof_cli.new import FILES, TEMPLATE
 
 PAGE = DOCS / "own_kernel.md"

@@ -34,9 +34,9 @@ from kprof import abi
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.manifest import ClockInfo, EventCounts, Launch, ProbeCost, RankInfo
 from kprof.errors import KprofError
-from kprof.recording.arena_state import Handed, read_arena
-from kprof.recording.decode import Decoder
-from kprof.recording.region_ids import RegionIds
+from kprof.recording.arenas.arena_state import Handed, read_arena
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.launches.region_ids import RegionIds
 from kprof.regions import RegionTable
 
 CLOCK = ClockInfo("fuzz", 1e9, 32.0)

@@ -30,7 +30,7 @@ from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_memory
 from kprof.errors import KprofError
-from kprof.recording.recover import recover
+from kprof.recording.finishing.recover import recover
 
 KERNEL: Final = """
 #include <kprof/kprof.h>
@@ -50,9 +50,9 @@ def leave(variant: str, folder: Path) -> None:
     """Record two ranks into the folder, and be killed."""
     from kept_sources import kept_source
     from kprof.devices.build import BuildOptions, load_library
-    from kprof.recording import record
-    from kprof.recording.recorder import Recorder
-    from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
+    from kprof.recording.launcher import record
+    from kprof.recording.rank.recorder import Recorder
+    from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, Retention
 
     library = load_library(kept_source(KERNEL), BuildOptions(warp_width=32, sanitizers=()))
     retention = Retention(ring_bytes=1 << 17) if variant == "ring" else EVERYTHING_THAT_FITS

@@ -9,7 +9,7 @@ import pytest
 from arenas import NUM_VARIANTS, SHAPES, case, check, sound
 from harness import run_cases
 
-from kprof.recording import decode
+from kprof.recording.decoding import decode
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -21,7 +21,7 @@ from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.gpu import stream_reader, with_number
 from kprof.devices.groups import Group
 from kprof.devices.targets import arch_of_device, target_of_device
-from kprof.recording.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 KERNEL = """
 #include <kprof/kprof.h>

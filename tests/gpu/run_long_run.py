@@ -11,7 +11,7 @@ import time
 import kprof
 from benchmarks.draining import Work, captured
 from kprof.devices import gpu
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder
 
 NUM_BLOCKS = 16
 USUAL_S, SLOW_S = 0.01, 0.25

@@ -18,7 +18,7 @@ import kprof
 from instrumented_kernels.kernel_library import KernelLibrary, LaunchSequence
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.groups import Group
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder
 
 
 def main() -> None:

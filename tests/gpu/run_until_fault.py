@@ -20,7 +20,7 @@ from benchmarks.draining import Work
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import arch_of_device, target_of_device
-from kprof.recording.process import RECORD_DIR_VARIABLE
+from kprof.recording.rank.process import RECORD_DIR_VARIABLE
 
 NUM_BLOCKS = 16
 NUM_LATE_CALLS = 3

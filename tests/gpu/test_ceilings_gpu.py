@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kprof.devices.targets import Target, count_devices
-from kprof.recording import ceilings
+from kprof.recording.rank import ceilings
 
 pytestmark = pytest.mark.gpu
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kprof import abi
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 from replayed import emitted, new_buffer, run_kernel
 
 ARENA_BYTES = 1 << 18

@@ -15,9 +15,9 @@ from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.recorder import Recorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 

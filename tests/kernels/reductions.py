@@ -15,7 +15,7 @@ from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.build import BuildOptions
 from kprof.devices.groups import Group
 from kprof.devices.targets import Target
-from kprof.recording.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 VARIANTS = (

@@ -15,8 +15,8 @@ from widths import HAS_FNUZ, IS_CPU_TARGET, WARP_WIDTH
 from instrumented_kernels.local_plan import LocalPlan
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 AnyPlan = TypeVar("AnyPlan", bound=LocalPlan)

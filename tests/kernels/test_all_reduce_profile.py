@@ -12,8 +12,8 @@ from widths import warps_of
 
 from instrumented_kernels.all_reduce.plan import CPU_BLOCKS
 from kprof.devices.groups import Group
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.amd

@@ -18,7 +18,7 @@ from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run
 from kprof.hangs.report import lines_of, make_report
 from kprof.hangs.state import RunState
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 from sharing import sharing_memory
 
 FOLDER = Path(__file__).parents[1] / "support" / "announced"

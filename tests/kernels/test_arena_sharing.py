@@ -13,12 +13,12 @@ from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.manifest import ClockInfo, EventCounts, RankInfo
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.arena import Arena
-from kprof.recording.decode import Decoder
-from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
-from kprof.recording.region_ids import RegionIds
-from kprof.recording.tally import Tally
-from kprof.recording.wanted import Wanted
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.decoding.tally import Tally
+from kprof.recording.launches.launch_buffer import NO_CHUNK, LaunchBuffer
+from kprof.recording.launches.region_ids import RegionIds
+from kprof.recording.launches.wanted import Wanted
 from kprof.regions import RegionTable
 
 KERNEL = """

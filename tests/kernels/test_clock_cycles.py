@@ -12,10 +12,10 @@ from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.manifest import ClockInfo, RankInfo
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.arena import Arena
-from kprof.recording.decode import Decoder
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.region_ids import RegionIds
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.launches.region_ids import RegionIds
 from kprof.regions import RegionTable
 
 pytestmark = pytest.mark.amd

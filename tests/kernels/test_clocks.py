@@ -18,9 +18,9 @@ from kprof.clocks.offset import OffsetSample, Pair
 from kprof.devices.build import error_text
 from kprof.devices.groups import PartOfGroup
 from kprof.devices.targets import Target
-from kprof.recording.null_recorder import NullRecorder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.null_recorder import NullRecorder
+from kprof.recording.rank.recorder import Recorder
 
 
 def test_planted_clocks_are_aligned_within_the_bound() -> None:

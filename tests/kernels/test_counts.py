@@ -16,9 +16,9 @@ from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import RankInfo
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.rank.recorder import Recorder
 
 KERNEL = """
 #include <kprof/kprof.h>

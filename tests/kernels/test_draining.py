@@ -14,7 +14,7 @@ import kprof
 from drained import ARENA_BYTES, DRAIN, by_hand, look, steps
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
-from kprof.recording.turns import Turns
+from kprof.recording.arenas.turns import Turns
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, TRACKS, Graph, emitted, library, new_buffer, run_kernel
 
@@ -291,7 +291,7 @@ def test_a_process_does_not_wait_for_the_summary_of_a_long_run(
 ) -> None:
     """Readers make it: they have all cores, and nobody waits for the end of a workload then."""
     num_events = emitted(["run_places"], [1])
-    monkeypatch.setattr("kprof.recording.recorder.MAX_SUMMARISED", num_events * most // 10)
+    monkeypatch.setattr("kprof.recording.rank.recorder.MAX_SUMMARISED", num_events * most // 10)
     with kprof.session(tmp_path / "run.kprof", retention=DRAIN) as recorder:
         run_kernel(library, "run_places", new_buffer(recorder, "run_places"), 1, seed=1)
     assert bool(list((tmp_path / "run.kprof").glob("summary-*"))) == has_summary

@@ -20,9 +20,9 @@ from kprof import private
 from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import Capture, unfinished_of
 from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage, remove_memory
-from kprof.recording import record as recording
-from kprof.recording.recover import recover
-from kprof.recording.runs import Outcome
+from kprof.recording.finishing.outcome import Outcome
+from kprof.recording.finishing.recover import recover
+from kprof.recording.launcher import record as recording
 from replayed import emitted, library
 
 __all__ = ["library"]

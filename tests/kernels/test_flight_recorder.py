@@ -18,13 +18,14 @@ from kprof import abi
 from kprof.capture.claims import Begun
 from kprof.capture.parts import recover_rank
 from kprof.errors import RecorderError
-from kprof.recording import lifetime, record
-from kprof.recording import retention as keeping
-from kprof.recording.call_lengths import SlowCalls
-from kprof.recording.finishing import make_manifest
-from kprof.recording.recorder import Recorder
-from kprof.recording.retention import Retention
-from kprof.recording.turns import geometry_of
+from kprof.recording.arenas.turns import geometry_of
+from kprof.recording.endings import lifetime
+from kprof.recording.finishing.finishing import make_manifest
+from kprof.recording.launcher import record
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.call_lengths import SlowCalls
+from kprof.recording.retention.retention import Retention
+from kprof.recording.retention.retention import retention as keeping
 from kprof.trace import Trace
 from replayed import KERNELS, TRACKS, emitted, library, new_buffer, run_kernel
 

@@ -13,11 +13,12 @@ from drained import by_hand, look
 from kprof import abi
 from kprof.capture.claims import Begun
 from kprof.errors import RecorderError
-from kprof.recording import lifetime, record
-from kprof.recording.finishing import make_manifest
-from kprof.recording.recorder import Recorder
-from kprof.recording.retention import Retention
-from kprof.recording.slowest import KeepSlowest
+from kprof.recording.endings import lifetime
+from kprof.recording.finishing.finishing import make_manifest
+from kprof.recording.launcher import record
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.retention import Retention
+from kprof.recording.retention.slowest import KeepSlowest
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, Graph, emitted, library, new_buffer, run_kernel
 

@@ -25,10 +25,10 @@ from instrumented_kernels.kernel_library import KernelLibrary
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.groups import SoloGroup
 from kprof.devices.targets import Target
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)

@@ -19,7 +19,7 @@ import kprof
 from drained import steps
 from kprof.capture.shared_memory import memory_of
 from kprof.errors import WorkloadError
-from kprof.recording import record
+from kprof.recording.launcher import record
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, emitted, library, new_buffer, run_kernel
 

@@ -11,7 +11,7 @@ from torch._dynamo.exc import TorchRuntimeError
 from typer.testing import CliRunner
 
 from instrumented_kernels import moe_align_sort, ops, rms_norm_fp8, skinny_gemm, swiglu_fp8
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 from kprof_cli.main import app
 
 X = torch.randn(3, 16, generator=torch.Generator().manual_seed(1)).half()

@@ -10,9 +10,9 @@ from widths import IS_CPU_TARGET
 import kprof
 from kprof.capture.manifest import Ceilings
 from kprof.clocks.calibration import measure_clock
-from kprof.recording.probe_cost import measure_probe_cost
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.probe_cost import measure_probe_cost
+from kprof.recording.rank.recorder import Recorder
 
 pytestmark = pytest.mark.amd
 # An emulator takes long for each, and a clock of instructions is not disturbed.
@@ -46,7 +46,7 @@ def test_a_capture_takes_along_what_doctor_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = Ceilings(copy_gb_s=3.5, near_gb_s=20.0, peer_gb_s=3.25)
-    monkeypatch.setattr("kprof.recording.ceilings.kept_ceilings", lambda _device: measured)
+    monkeypatch.setattr("kprof.recording.rank.ceilings.kept_ceilings", lambda _device: measured)
     with session(tmp_path / "run.kprof") as directory:
         Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20).close()
     (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks

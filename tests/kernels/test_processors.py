@@ -10,8 +10,8 @@ from widths import needs_machine_code
 
 from kprof import abi
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.arena import Arena
-from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.launches.launch_buffer import LaunchBuffer
 
 KERNEL = """
 #include <kprof/kprof.h>

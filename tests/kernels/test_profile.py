@@ -18,8 +18,8 @@ from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_token
 from kept_sources import kept_source
 from kprof.capture.directory import Capture
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.amd

@@ -9,10 +9,10 @@ from ranks import Run, run_rank
 from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_to_all import Problem
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.null_recorder import NullRecorder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.rank.null_recorder import NullRecorder
+from kprof.recording.rank.recorder import Recorder
 from kprof.regions import RegionsLike
 from kprof.trace import Trace
 

@@ -10,9 +10,9 @@ import pytest
 
 from kprof import abi
 from kprof.capture.directory import Capture
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
-from kprof.recording.retention import Retention
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.retention import Retention
 from kprof.trace import Trace
 from replayed import (
     CONTENTS,

@@ -14,7 +14,7 @@ import pytest
 import kprof
 from kprof.capture.directory import Capture
 from kprof.errors import ArenaError, KprofError, OutputExistsError, RecorderError, TargetError
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder
 from replayed import emitted, library, new_buffer, run_kernel
 
 __all__ = ["library"]

@@ -14,8 +14,8 @@ from thread_ranks import ThreadGroup, run_threads
 from instrumented_kernels.call_ledger import PeerTimeoutError
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
 FOLDER = Path(__file__).parent / "third_kernel"

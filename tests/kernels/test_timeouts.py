@@ -18,8 +18,8 @@ from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.plan import KernelPlan
 from kprof.capture.processes import process_of
 from kprof.hangs.report import read_hang
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 
 ROOT = "rank 2 has not launched call 0 of all_reduce"
 SETTING = Setting(3, timeout_s=0.3)

@@ -16,9 +16,9 @@ import pytest
 import kprof
 from kprof.capture.directory import Capture
 from kprof.errors import RecorderError
-from kprof.recording.null_recorder import NullRecorder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.null_recorder import NullRecorder
+from kprof.recording.rank.recorder import Recorder
 
 pytest.importorskip("torch", reason="the profiler is PyTorch's")
 
@@ -126,8 +126,8 @@ import sys
 from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
 
 with session(Path(sys.argv[1])) as directory:
     recorder = Recorder(directory, rank=0, world_size=1, regions=["copy"])

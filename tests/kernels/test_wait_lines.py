@@ -18,8 +18,8 @@ from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run
 from kprof.hangs.report import lines_of, make_report
 from kprof.hangs.state import RankState
-from kprof.recording import waits
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank import waits
+from kprof.recording.rank.recorder import Recorder
 from sharing import sharing_memory
 
 FOLDER = Path(__file__).parents[1] / "support" / "wait_lines"

@@ -11,9 +11,9 @@ import kprof
 from kprof import abi
 from kprof.capture.losses import why_empty
 from kprof.errors import RecorderError
-from kprof.recording.null_recorder import NullRecorder
-from kprof.recording.recorder_state import State
-from kprof.recording.wanted import Wanted
+from kprof.recording.launches.wanted import Wanted
+from kprof.recording.rank.null_recorder import NullRecorder
+from kprof.recording.rank.recorder_state import State
 from kprof.trace import Trace
 from replayed import KERNELS, TRACKS, WARPS, Graph, emitted, library, new_buffer, run_kernel
 
@@ -251,7 +251,7 @@ def test_what_leaves_nothing_says_so(
     library: ctypes.CDLL,
     tmp_path: Path,
     wanted: Wanted,
-    schedule: kprof.recording.wanted.Schedule | None,
+    schedule: kprof.recording.launches.wanted.Schedule | None,
     sentence: str,
 ) -> None:
     with kprof.session(tmp_path / "run.kprof", wanted=wanted, schedule=schedule) as recorder:

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from drained import ARENA_BYTES, DRAIN, RING, look, steps
 from kprof.capture.parts import PartWriter
-from kprof.recording import ledger
-from kprof.recording.arena import Arena
-from kprof.recording.drainer import Drainer
-from kprof.recording.launch_log import LaunchLog
-from kprof.recording.recorder import Recorder
-from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
-from kprof.recording.turns import Turns
+from kprof.recording.arenas import ledger
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.arenas.turns import Turns
+from kprof.recording.launches.launch_log import LaunchLog
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.drainer import Drainer
+from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, Retention
 from replayed import new_buffer, run_kernel
 
 RETENTIONS: Final = {

@@ -10,8 +10,8 @@ import pytest
 
 import kprof
 from kprof import abi
-from kprof.recording.drainer import Drainer
-from kprof.recording.retention import Retention
+from kprof.recording.retention.drainer import Drainer
+from kprof.recording.retention.retention import Retention
 from replayed import KERNELS, Graph, new_buffer, run_kernel
 
 # Two halves of 64 chunks: the three kernels of a step take up to 15 of them.

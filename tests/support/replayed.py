@@ -10,8 +10,8 @@ from widths import WARP_WIDTH, warps_of
 
 from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.null_recorder import AnyRecorder
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 KERNEL = """
 #include <kprof/kprof.h>

@@ -13,7 +13,7 @@ from stripped import without_kprof
 
 import kprof.triton as kp
 from instrumented_kernels.triton_collectives import kernels as collectives
-from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.launches.launch_buffer import LaunchBuffer
 
 FLOATS, NUMBERS, BASES = Pointer("fp32"), Pointer("i32"), Pointer("i64")
 MATRICES = [Pointer("fp16")] * 3

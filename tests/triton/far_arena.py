@@ -17,7 +17,7 @@ import triton
 import kprof.triton as kp
 from kprof import abi
 from kprof.devices.memory import HostMemory
-from kprof.recording.arena import Arena
+from kprof.recording.arenas.arena import Arena
 
 GIB_4 = 1 << 32
 PRIVATE_ANONYMOUS_FIXED_SPARSE = 0x02 | 0x20 | 0x100000 | 0x4000

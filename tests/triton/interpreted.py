@@ -28,12 +28,12 @@ import kprof.triton as kp
 from kprof import abi
 from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
-from kprof.recording.decode import Decoder
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
-from kprof.recording.region_ids import RegionIds
-from kprof.recording.turns import Turns
-from kprof.recording.wanted import EVERYTHING, Wanted
+from kprof.recording.arenas.turns import Turns
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.launcher.record import session
+from kprof.recording.launches.region_ids import RegionIds
+from kprof.recording.launches.wanted import EVERYTHING, Wanted
+from kprof.recording.rank.recorder import Recorder
 from kprof.triton.buffer import words_of
 from kprof.triton.instrument import WORDS, with_whole_span
 

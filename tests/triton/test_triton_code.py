@@ -16,7 +16,7 @@ from sample_kernels import PLAIN  # noqa: E402
 from stripped import without_kprof  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
-from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
+from kprof.recording.launches.launch_buffer import LaunchBuffer  # noqa: E402
 
 pytestmark = pytest.mark.native
 

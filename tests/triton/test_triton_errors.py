@@ -17,8 +17,8 @@ from triton.compiler.errors import CompilationError  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
 from kprof.errors import RecorderError, RegionError, TargetError  # noqa: E402
-from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
-from kprof.recording.null_recorder import NullRecorder  # noqa: E402
+from kprof.recording.launches.launch_buffer import LaunchBuffer  # noqa: E402
+from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
 from kprof.triton.versions import check_version  # noqa: E402
 
 LAUNCH = LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32)

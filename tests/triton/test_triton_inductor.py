@@ -22,8 +22,8 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from kprof.errors import TargetError  # noqa: E402
-from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
-from kprof.recording.null_recorder import NullRecorder  # noqa: E402
+from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
+from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 from kprof.triton import inductor  # noqa: E402
 from kprof.triton.buffer import words_of  # noqa: E402

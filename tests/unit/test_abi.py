@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kprof import abi
 from kprof.abi import ArenaGeometry
 from kprof.errors import ArenaError
-from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
+from kprof.recording.launches.launch_buffer import NO_CHUNK, LaunchBuffer
 
 
 def test_the_committed_header_is_the_generated_one():

@@ -12,7 +12,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.capture.manifest import Ceilings
-from kprof.recording import ceilings
+from kprof.recording.rank import ceilings
 from kprof.report import build, render_terminal
 from kprof.trace import Trace
 from kprof_cli.main import run

@@ -12,11 +12,11 @@ from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.capture.manifest import ClockInfo, EventCounts, Launch, RankInfo, RegionLosses
 from kprof.errors import ArenaError
-from kprof.recording.arena import Arena
-from kprof.recording.arena_state import Handed, read_arena, read_control
-from kprof.recording.decode import Decoder
-from kprof.recording.region_ids import RegionIds
-from kprof.recording.replays import _begin_of
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.arenas.arena_state import Handed, read_arena, read_control
+from kprof.recording.decoding.decode import Decoder
+from kprof.recording.decoding.replays import _begin_of
+from kprof.recording.launches.region_ids import RegionIds
 from kprof.regions import parse_regions
 
 REGIONS = """

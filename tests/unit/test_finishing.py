@@ -15,10 +15,10 @@ from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.capture.parts import PartWriter
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.rank_memory import Live
-from kprof.recording.finishing import keeping, make_manifest
-from kprof.recording.keeping import NEVER_CLOSED
-from kprof.recording.recover import refuse_open_ranks
-from kprof.recording.stopping import RecordingRanks
+from kprof.recording.finishing.finishing import keeping, make_manifest
+from kprof.recording.finishing.recover import refuse_open_ranks
+from kprof.recording.launcher.stopping import RecordingRanks
+from kprof.recording.retention.keeping import NEVER_CLOSED
 from synthetic import TraceBuilder
 
 LOST = f"{NEVER_CLOSED}; the last of its 2 launches is lost"
@@ -108,7 +108,7 @@ def test_a_damaged_file_of_a_rank_does_not_hinder_the_others(
 def test_what_outlives_a_rank_is_not_called_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kprof.recording.stopping._SAVE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("kprof.recording.launcher.stopping._SAVE_TIMEOUT_S", 0.0)
     claims = [Claim(tmp_path, rank) for rank in range(2)]
     rank_file(tmp_path, 1, "ledger").touch()
     said: list[str] = []

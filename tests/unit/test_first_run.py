@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kprof.devices.doctor import Check
-from kprof.recording import first_run
-from kprof.recording.first_run import FirstRun
+from kprof.recording.rank import first_run
+from kprof.recording.rank.first_run import FirstRun
 from kprof_cli import first_run as first_run_of_collectives
 from kprof_cli.main import app
 

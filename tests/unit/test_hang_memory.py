@@ -27,8 +27,8 @@ from kprof.hangs.lines import (
     read_kernels,
     read_waits,
 )
-from kprof.recording import waits as recording_waits
-from kprof.recording.waits import Waits
+from kprof.recording.rank import waits as recording_waits
+from kprof.recording.rank.waits import Waits
 from kprof.regions import parse_regions
 from sharing import sharing_memory
 

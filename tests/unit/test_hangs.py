@@ -24,10 +24,10 @@ from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import Hang, lines_of, read_hang
 from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in
 from kprof.hangs.state import Call, Condition, RankState, RunState
-from kprof.recording.flight import Dump
-from kprof.recording.record import RecordRequest, record
-from kprof.recording.recorder import Recorder
-from kprof.recording.retention import Retention
+from kprof.recording.launcher.record import RecordRequest, record
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.flight import Dump
+from kprof.recording.retention.retention import Retention
 
 
 def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -> RankState:

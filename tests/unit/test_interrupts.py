@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from kprof.capture.directory import read_rank_infos
-from kprof.recording.interrupts import deferring_signals
+from kprof.recording.endings.signals import deferring_signals
 
 
 def test_a_signal_waits_for_the_end_of_the_block():

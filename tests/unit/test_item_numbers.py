@@ -13,7 +13,7 @@ from kprof.analysis.findings import When
 from kprof.analysis.findings.doubts import doubts_of
 from kprof.analysis.wording import duration
 from kprof.capture.directory import event_schema
-from kprof.recording.wanted import Wanted
+from kprof.recording.launches.wanted import Wanted
 from kprof.report.page import to_html
 from kprof.trace import Trace
 from simulation import Cause, Kind, Scenario, Sizes, simulate

@@ -9,8 +9,8 @@ import pytest
 import kprof
 from kprof.errors import RecorderError, RegionError
 from kprof.rank_memory import ROWS_PER_FILE
-from kprof.recording.launch_log import LaunchLog
-from kprof.recording.wanted import Wanted
+from kprof.recording.launches.launch_log import LaunchLog
+from kprof.recording.launches.wanted import Wanted
 from kprof.regions import RegionTable
 
 SIZES = (4, 64, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kprof.capture.manifest import Launch, RankInfo
-from kprof.recording.numbering import number_replays
+from kprof.recording.finishing.numbering import number_replays
 
 
 def replays(

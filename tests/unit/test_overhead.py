@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import Capture
-from kprof.recording.overhead import (
+from kprof.recording.launcher.record import RecordRequest, record
+from kprof.recording.rank.overhead import (
     KernelTiming,
     LaunchTimer,
     compare_runs,
     read_timings,
 )
-from kprof.recording.record import RecordRequest, record
 
 # A clock that only this workload turns: what recording costs is what it says, whatever else runs.
 WORKLOAD = """

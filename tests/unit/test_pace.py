@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kprof.recording.pace import Look, describe_pace, paces
-from kprof.recording.progress import NUM_PEERS, RankProgress
+from kprof.recording.launches.pace import Look, describe_pace, paces
+from kprof.recording.launches.progress import NUM_PEERS, RankProgress
 
 
 def progress(rank: int, *counts: int, waited_ns: dict[int, int] | None = None) -> RankProgress:

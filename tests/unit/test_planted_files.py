@@ -28,9 +28,9 @@ from kprof.capture.shared_memory import (
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.hangs.look import look_at
-from kprof.recording.record import RecordRequest, record, session
-from kprof.recording.recover import locked as run_lock
-from kprof.recording.recover import recover
+from kprof.recording.finishing.recover import locked as run_lock
+from kprof.recording.finishing.recover import recover
+from kprof.recording.launcher.record import RecordRequest, record, session
 
 OTHER_USER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")

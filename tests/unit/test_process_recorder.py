@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kprof.recording import process
-from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.rank import process
+from kprof.recording.rank.null_recorder import NullRecorder
 
 
 def test_threads_that_ask_at_once_share_a_recorder(

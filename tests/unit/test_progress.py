@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kprof.capture.claims import Claim
-from kprof.recording.progress import (
+from kprof.recording.launches.progress import (
     Progress,
     metrics_text,
     read_progress,

@@ -21,16 +21,16 @@ from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import EventCounts, RegionLosses
 from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
-from kprof.recording.record import (
+from kprof.recording.finishing.outcome import describe_exit
+from kprof.recording.finishing.recover import recover
+from kprof.recording.launcher.record import (
     MAX_PROCS,
     RecordRequest,
     launch_arguments,
     record,
     session,
 )
-from kprof.recording.recover import recover
-from kprof.recording.runs import describe_exit
-from kprof.recording.wanted import Wanted
+from kprof.recording.launches.wanted import Wanted
 from kprof.trace import Trace
 from sealing import check_checksums
 from synthetic import TraceBuilder
@@ -220,7 +220,7 @@ def test_parts_that_cannot_be_merged_are_kept_and_the_error_says_how_to_go_on(
         with capture.writing(directory / "rank-00007.parquet"):
             raise OSError(28, f"No space left on device for {rank}")
 
-    monkeypatch.setattr("kprof.recording.finishing.recover_rank", full)
+    monkeypatch.setattr("kprof.recording.finishing.finishing.recover_rank", full)
     program = (
         "import os, pathlib; "
         "(pathlib.Path(os.environ['KPROF_RECORD_DIR']) / 'part-00007-00000.parquet').touch()"
@@ -241,7 +241,7 @@ def test_a_disk_that_is_full_at_the_start_keeps_nothing(tmp_path, monkeypatch):
         with capture.writing(directory / "messages"):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kprof.recording.record.prepare_messages", full)
+    monkeypatch.setattr("kprof.recording.launcher.record.prepare_messages", full)
     with pytest.raises(CaptureError, match="No space left on device"):
         record(request(tmp_path))
     assert leftovers(tmp_path) == []
@@ -363,7 +363,7 @@ _RECORD = textwrap.dedent("""
     import sys
     from pathlib import Path
     from kprof.errors import KprofError
-    from kprof.recording.record import RecordRequest, record
+    from kprof.recording.launcher.record import RecordRequest, record
     try:
         recording = record(RecordRequest(tuple(sys.argv[1:]), Path("run.kprof"), arena_bytes=1 << 20))
     except KprofError as error:

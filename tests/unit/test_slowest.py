@@ -14,10 +14,10 @@ import pytest
 import kprof
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, Capture
 from kprof.capture.manifest import EventCounts
-from kprof.recording.progress import read_progress
-from kprof.recording.region_ids import RegionIds
-from kprof.recording.slowest import Published, Ranking, SlowestCalls, Stretch
-from kprof.recording.tally import Tally
+from kprof.recording.decoding.tally import Tally
+from kprof.recording.launches.progress import read_progress
+from kprof.recording.launches.region_ids import RegionIds
+from kprof.recording.retention.slowest import Published, Ranking, SlowestCalls, Stretch
 from kprof.regions import RegionTable
 
 

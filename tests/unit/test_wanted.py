@@ -11,7 +11,7 @@ import pytest
 
 import kprof
 from kprof.errors import RecorderError
-from kprof.recording.wanted import Wanted
+from kprof.recording.launches.wanted import Wanted
 
 
 @pytest.mark.parametrize(

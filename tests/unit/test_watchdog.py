@@ -18,7 +18,7 @@ from kprof.hangs.asking import Answers
 from kprof.hangs.report import Hang, read_hang, write_hang
 from kprof.hangs.state import Call, OpenSpan, RankState, RunState, Track
 from kprof.hangs.watch import Directory, Signature, Watch, news_of
-from kprof.recording.watchdog import REPORT_SIGNAL, Watchdog, was_written_since
+from kprof.recording.rank.watchdog import REPORT_SIGNAL, Watchdog, was_written_since
 
 
 @pytest.fixture

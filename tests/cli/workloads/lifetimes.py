@@ -311,7 +311,7 @@ def collects_garbage() -> None:
     """A recorder of one's own that nobody holds and nobody closes."""
     import gc
 
-    from kprof.recording.recorder import Recorder
+    from kprof.recording.rank.recorder import Recorder
 
     directory = Path(os.environ["KPROF_RECORD_DIR"])
     launch(Recorder(directory, rank=0, world_size=1, regions=["event", "wait"]))

@@ -19,7 +19,7 @@ from typing import IO, Final
 
 from kprof.hangs.diagnosis import Kind
 from kprof.hangs.report import Hang, read_hang
-from kprof.recording.process import RECORD_DIR_VARIABLE
+from kprof.recording.rank.process import RECORD_DIR_VARIABLE
 from planted_hangs.rank import SIZE_BYTES
 
 # What the report must say, and of which ranks.

@@ -27,7 +27,7 @@ from kprof.hangs.lines import read_waits
 from kprof.hangs.report import Hang
 from kprof.hangs.state import Condition, RunState
 from kprof.hangs.watch import Directory, Watch
-from kprof.recording.recorder import Recorder
+from kprof.recording.rank.recorder import Recorder
 from sharing import sharing_memory
 
 FOLDER = Path(__file__).parent

@@ -1,0 +1,1 @@
+"""The memory that kernels record into: what is in use, which arena is next, what stays."""

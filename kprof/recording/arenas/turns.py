@@ -1,0 +1,230 @@
+"""Arenas that launches use in turn, so that one can be emptied while kernels use another.
+
+    launches ──> active ──switch──> retired ──its launches have ended──> read and wiped ──> free
+                   ^                                                                         │
+                   └─────────────────────────────────────────────────────────────────────────┘
+
+Launches get the address of the active arena. A captured launch keeps its buffer for all replays, so
+it gets the address of a door instead. A door is an arena's head without chunks; its switches say
+where the active arena is. They are written on a stream, between two replays.
+
+One thread launches and switches. Any thread may empty a retired arena. Where there is one arena
+only, it is always the active one, and its own door.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kprof import abi
+from kprof.devices import gpu
+from kprof.devices.memory import Memory, allocate
+from kprof.errors import ArenaError
+from kprof.rank_memory import LAST_TURN, Word
+from kprof.recording.arenas.arena import Arena
+from kprof.recording.arenas.arena_state import (
+    Account,
+    ArenaState,
+    Handed,
+    new_account,
+)
+from kprof.recording.arenas.ledger import Ledger
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.launches.wanted import EVERYTHING, Wanted
+
+_DOOR_BYTES: Final = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
+
+_outliving: Final[list[Turns]] = []
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How `num_arenas` arenas of `arena_bytes` lie in memory: behind their door, if there are
+    several."""
+
+    arena_bytes: int
+    num_arenas: int
+
+    @property
+    def door_bytes(self) -> int:
+        """Where the first arena begins."""
+        return _DOOR_BYTES if self.num_arenas > 1 else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all."""
+        return self.door_bytes + self.num_arenas * self.arena_bytes
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The first byte of each arena and the one after its last; the door, if any, comes last."""
+        begins = range(self.door_bytes, self.size_bytes, self.arena_bytes)
+        door = [(0, self.door_bytes)] if self.door_bytes else []
+        return [(begin, begin + self.arena_bytes) for begin in begins] + door
+
+
+@dataclass(frozen=True)
+class Home:
+    """Memory for arenas that outlives the process, and an account for each, the door's last; both
+    are in the files of `ledger`."""
+
+    memory: Memory
+    accounts: Sequence[Account]
+    ledger: Ledger
+
+
+@dataclass(frozen=True)
+class Used:
+    """An arena that launches have used, and nothing has emptied since.
+
+    Its records are of launches below number `end_launch`. It was active from `begin_s` to `end_s`,
+    in s since 1970. `has_ended` tells whether all of its launches have ended.
+    """
+
+    arena: Arena
+    handed: Handed
+    end_launch: int
+    begin_s: float
+    end_s: float
+    has_ended: Callable[[], bool] = lambda: True
+
+
+class Turns:
+    """`num_arenas` equal arenas, `size_bytes` in total; raises ArenaError where that is too
+    little."""
+
+    def __init__(
+        self,
+        size_bytes: int,
+        device: str = "cpu",
+        wanted: Wanted = EVERYTHING,
+        num_arenas: int = 1,
+        lines: abi.Lines = abi.NO_LINES,
+        home: Home | None = None,
+    ) -> None:
+        layout = Layout(geometry_of(size_bytes, num_arenas).size_bytes, num_arenas)
+        memory = home.memory if home else allocate(layout.size_bytes, device)
+        memory.prepare_to_peek()
+        ranges = layout.ranges()
+        accounts = home.accounts if home else [new_account() for _ in ranges]
+        arenas = [
+            Arena(end - begin, device, wanted, memory.part(begin, end), lines, account)
+            for (begin, end), account in zip(ranges, accounts, strict=True)
+        ]
+        self.arenas = tuple(arenas[:num_arenas])
+        for arena in self.arenas:
+            arena.share_limits(self.arenas)
+        self.active = self.arenas[0]
+        self._num_turns = self.active.account[Word.TURN] = 1
+        self._door = arenas[-1]
+        if self._door is not self.active:
+            self._door.account[Word.TURN] = LAST_TURN
+            self._door.send_on(self.active)
+        self.device, self.is_off = device, False
+        self._has_captured = False
+        self._begin_s = time.time()
+        self._streams = gpu.Streams(device)
+        self._retired: deque[Used] = deque()
+        # Each with what it held before it was emptied.
+        self._free: deque[tuple[Arena, ArenaState | None]] = deque(
+            (arena, None) for arena in self.arenas[1:]
+        )
+
+    def captured_buffer(self, number: int) -> LaunchBuffer:
+        """The buffer for a launch that a graph captures."""
+        self._has_captured = True
+        return self.active.switched_buffer(number)._replace(arena=self._door.address)
+
+    def set_off(self, is_off: bool) -> None:
+        """Switch recording off or on for later launches on the current stream."""
+        for arena in dict.fromkeys((self._door, *self.arenas)):
+            arena.set_off(is_off)
+        self.is_off = is_off
+
+    def outlive_graphs(self) -> None:
+        """Make later replays of graphs write nothing, and keep the memory that they would write to
+        for as long as the process lives."""
+        if self._has_captured:
+            self.set_off(True)
+            self.wait()
+            _outliving.append(self)
+
+    def wait(self) -> None:
+        """Wait until no kernel runs on the device."""
+        self.active.wait()
+
+    def note_stream(self) -> None:
+        """The launching thread is about to launch on its current stream."""
+        self._streams.note()
+
+    def switch(self, end_launch: int) -> bool:
+        """Let later launches use a free arena; returns whether there was one.
+
+        Captured launches use it after what the current stream does now. The launches so far have
+        numbers below `end_launch`.
+        """
+        if not self._free:
+            return False
+        arena, state = self._free.popleft()
+        if state is not None:
+            arena.begin_anew(state)
+        handed = self.active.handed()
+        self.active.account[Word.END_LAUNCH] = end_launch
+        self._num_turns += 1
+        arena.account[Word.TURN] = self._num_turns
+        self._door.send_on(arena)
+        self.note_stream()
+        moment = self._streams.moment()
+        now_s = time.time()
+        self._retired.append(Used(self.active, handed, end_launch, self._begin_s, now_s, moment))
+        self.active, self._begin_s = arena, now_s
+        return True
+
+    @property
+    def begin_s(self) -> float:
+        """When launches began to use the oldest arena that nothing has emptied, in s since 1970."""
+        return next((each.begin_s for each in self.retired), self._begin_s)
+
+    @property
+    def retired(self) -> list[Used]:
+        """The arenas that launches used before the active one, the oldest first."""
+        return list(self._retired)
+
+    def used(self, end_launch: int) -> list[Used]:
+        """All arenas that may hold records, the oldest first."""
+        in_use = dict.fromkeys((self.active, self._door))
+        return self.retired + [
+            Used(arena, arena.handed(), end_launch, self._begin_s, time.time()) for arena in in_use
+        ]
+
+    def reset(self, used: Used, state: ArenaState) -> None:
+        """Empty an arena while no kernel runs; `state` is what it held."""
+        used.arena.reset(state)
+        if used in self._retired:
+            self._set_free(used, None)
+        used.arena.account[Word.WRITTEN_TO] = 0
+
+    def wipe(self, used: Used, state: ArenaState) -> None:
+        """Empty a retired arena while kernels use others; `state` is what it held."""
+        used.arena.wipe(state)
+        self._set_free(used, state)
+
+    def _set_free(self, used: Used, state: ArenaState | None) -> None:
+        account = used.arena.account
+        account[Word.TURN] = account[Word.END_LAUNCH] = account[Word.WRITTEN_TO] = 0
+        self._retired.remove(used)
+        self._free.append((used.arena, state))
+
+
+def geometry_of(size_bytes: int, num_arenas: int) -> abi.ArenaGeometry:
+    """How each of `num_arenas` arenas is laid out; raises ArenaError where one holds no chunk."""
+    least = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
+    if num_arenas > 1 and size_bytes < num_arenas * least:
+        raise ArenaError(
+            f"{size_bytes} bytes do not hold a chunk for each of {num_arenas} arenas that are "
+            f"used in turn; give at least {num_arenas * least} bytes"
+        )
+    return abi.ArenaGeometry.for_bytes(size_bytes // num_arenas)

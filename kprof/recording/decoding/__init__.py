@@ -1,0 +1,1 @@
+"""From the bytes of arenas to tables of events."""

@@ -1,0 +1,1 @@
+"""How a process that records ends, and what it says then."""

@@ -1,0 +1,57 @@
+"""What signals do in a process that records: those that end it wait until files are whole.
+
+Python runs signal handlers in the main thread only; in other threads the contexts below do nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    pass
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def deferring_signals() -> Iterator[None]:
+    """A context that defers terminating signals to its end."""
+    arrived: list[int] = []
+    try:
+        with handling(lambda number, _frame: arrived.append(number)):
+            yield
+    finally:
+        for number in arrived:
+            signal.raise_signal(number)
+
+
+def ignore_signals() -> None:
+    """For the last steps of a process that is ending: a signal could only leave torn files."""
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def handling(
+    handler: Callable[[int, FrameType | None], None], numbers: tuple[signal.Signals, ...] = ENDING
+) -> Iterator[None]:
+    """Handle terminating signals.
+
+    Leaves ignored signals ignored, and does not touch handlers of C code (None).
+    """
+    previous: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, earlier in previous.items():
+            signal.signal(number, earlier)

@@ -1,0 +1,1 @@
+"""From the files of an unfinished recording to a capture."""

@@ -1,0 +1,230 @@
+"""Makes a capture from what the ranks wrote, however they and the recording ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+import kprof
+from kprof.capture import directory as capture
+from kprof.capture.claims import (
+    Begun,
+    launch_counts,
+    leave_message,
+    ranks_in_use,
+    ranks_that_told,
+    read_messages,
+    unrecorded_launches,
+)
+from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches, name_ranks, sentence_of
+from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
+from kprof.capture.parts import SAVED, damaged_parts, ranks_with_parts, recover_rank
+from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
+from kprof.recording.finishing.numbering import number_replays
+from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
+from kprof.recording.finishing.outcome import Outcome, describe_exit
+from kprof.recording.finishing.salvage import salvage
+from kprof.recording.retention.keeping import NEVER_CLOSED
+
+
+def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
+    """The manifest of an unfinished directory. Raises WorkloadError if no rank left anything to
+    keep.
+
+    Ranks that wrote events but never finished are recovered. `outcome` is None if it is unknown how
+    the workload ended.
+    """
+    if not directory.is_dir():
+        raise WorkloadError(
+            f"{directory} was removed while the workload ran, so what it recorded is lost "
+            f"({_describe_end(outcome)}); "
+            "record again into a directory that nobody cleans up",
+            exit_code=_exit_code(outcome),
+        )
+    started = capture.read_ranks_started(directory)
+    counts, told = launch_counts(directory), ranks_that_told(directory)
+    infos = _all_infos(directory, counts, told)
+    messages = tuple(map(sentence_of, read_messages(directory)))
+    stopped = _describe_stops(directory, counts)
+    left = {info.rank for info in infos}
+    messages += tuple(f"rank {rank}: {why}" for rank, why in stopped.items() if rank not in left)
+    infos = tuple(_with_stop(info, stopped.get(info.rank, "")) for info in infos)
+    if not infos:
+        why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
+        raise WorkloadError(why, exit_code=_exit_code(outcome))
+    if not started and capture.rank_files(directory, "started"):
+        messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
+    num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
+    world_size = max([begun.num_procs, *num_ranks])
+    infos, hang = keep_hang(directory, infos, world_size)
+    missing = tuple(sorted(set(range(world_size)) - {info.rank for info in infos}))
+    alignment, note = _alignment(directory, infos)
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        kprof_version=kprof.__version__,
+        command=begun.command,
+        created_utc=begun.created_utc,
+        world_size=world_size,
+        exit_code=outcome.exit_code if outcome else None,
+        duration_s=outcome.duration_s if outcome else 0.0,
+        ranks=number_replays(infos),
+        missing_ranks=missing,
+        alignment=alignment,
+        alignment_note=note,
+        missing_launches=tuple(0 if rank in told else counts.get(rank, 0) for rank in missing),
+        messages=(*messages, *unseen_waits(directory, infos)),
+        hang=hang,
+    )
+
+
+@contextlib.contextmanager
+def keeping(directory: Path, output: Path) -> Iterator[None]:
+    """Let a CaptureError say which folder keeps the ranks' files, and how to go on."""
+    try:
+        yield
+    except CaptureError as error:
+        kept = directory if directory.exists() else output
+        how = ""
+        if type(error) is CaptureError:
+            # The others are about a file, not about a disk that refuses.
+            how = " once there is space, or with -o on another disk"
+        elif isinstance(error, OutputExistsError):
+            how = " -o NAME makes a capture of them"
+        text = f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}"
+        raise type(error)(text) from error
+
+
+def _all_infos(
+    directory: Path, counts: Mapping[int, int], told: Collection[int]
+) -> tuple[RankInfo, ...]:
+    """The infos of ranks that finished, and of unfinished ranks that left something.
+
+    `counts` are the launches of ranks, `told` those that have said what they lost.
+    """
+    infos = {info.rank: info for info in capture.read_rank_infos(directory)}
+    ended = capture.rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
+    for rank in sorted(ended):
+        _salvage(directory, rank)
+    named = capture.rank_files(directory, "parquet").keys() | ranks_with_parts(directory).keys()
+    for rank in sorted(named - infos.keys()):
+        info = recover_rank(directory, rank)
+        if info is not None:
+            num_damaged = len(damaged_parts(directory, rank))
+            is_told = rank in told
+            infos[rank] = info if is_told else _with_losses(info, counts.get(rank), num_damaged)
+    return tuple(infos[rank] for rank in sorted(infos))
+
+
+def _salvage(directory: Path, rank: int) -> None:
+    try:
+        salvage(directory, rank)
+    except KprofError as error:
+        if type(error) is CaptureError:
+            # A disk that refuses: `kprof recover` tries again.
+            raise
+        text = f"rank {rank}: what it held when it ended cannot be read: {error}"
+        leave_message(directory, text)
+
+
+def _with_losses(info: RankInfo, num_launches: int | None, num_damaged: int) -> RankInfo:
+    """Note how many launches came after what the rank saved; None: their count is gone.
+
+    So many parts of the rank are damaged.
+    """
+    # Otherwise it was salvaged, or an earlier `kprof recover` has said it.
+    if info.cut_short not in (NEVER_CLOSED, SAVED):
+        return info
+    # A ring has lost earlier ones, too, and replays are not among those that were counted.
+    latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
+    lost = _describe_lost(num_launches, latest, is_whole=not num_damaged)
+    if info.target != "cpu" and num_launches != latest + 1:
+        lost += ", because only the GPU's memory had what was not written"
+    return msgspec.structs.replace(info, cut_short=f"{info.cut_short}; {lost}")
+
+
+def _describe_lost(num_launches: int | None, latest: int, *, is_whole: bool) -> str:
+    """Which launches are lost of so many, of which those up to number `latest` are saved, if that
+    is whole."""
+    if num_launches is None or num_launches <= latest:
+        return "how many of its last launches are lost is not known"
+    num_lost = num_launches - 1 - latest
+    if not num_lost:
+        return "no launch is lost" if is_whole else IN_DAMAGED_PARTS
+    last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
+    return f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
+
+
+def _describe_stops(directory: Path, counts: Mapping[int, int]) -> dict[int, str]:
+    """What is not recorded of ranks whose recording stopped before they ended, by rank."""
+    first = {rank: f" after its first {count_launches(number)}" for rank, number in counts.items()}
+    return {
+        rank: f"recording stopped{first.get(rank, '')}; "
+        f"{count_launches(num_later)} after that {'is' if num_later == 1 else 'are'} not recorded"
+        for rank, num_later in unrecorded_launches(directory).items()
+    }
+
+
+def _with_stop(info: RankInfo, stop: str) -> RankInfo:
+    """Say why a rank's recording stopped, rather than that its recorder was not closed."""
+    if not stop:
+        return info
+    others = [info.cut_short] if info.cut_short not in ("", NEVER_CLOSED) else []
+    return msgspec.structs.replace(info, cut_short="; ".join([*others, stop]))
+
+
+def _describe_end(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "how the workload ended is not known"
+    return f"the workload {describe_exit(outcome.exit_code)}"
+
+
+def _exit_code(outcome: Outcome | None) -> int:
+    return (outcome.exit_code if outcome else 0) or 1
+
+
+def _nothing_recorded(
+    num_ranks: int, messages: Sequence[str], num_launches: int, outcome: Outcome | None
+) -> str:
+    """Why there is no capture of so many ranks that had a recorder, with their launches."""
+    end = _describe_end(outcome)
+    if messages:
+        return f"{end}, and there is no capture: {'; '.join(messages)}"
+    if num_ranks:
+        be = "is" if num_launches == 1 else "are"
+        lost = f" and {count_launches(num_launches)} {be} lost" if num_launches else ""
+        nobody = "its rank never" if num_ranks == 1 else f"none of its {num_ranks} ranks"
+        return (
+            f"{end} and {nobody} finished writing its events, "
+            f"so there is no capture{lost}; "
+            "their own messages say why, unless SIGKILL or os._exit ended them"
+        )
+    if outcome is None:
+        return "no rank has recorded anything here"
+    if outcome.exit_code:
+        return (
+            f"{end} before a kprof recorder had started, so there is no capture; "
+            "its own messages say why; if there are none, make it run without kprof first"
+        )
+    return (
+        f"{end} without creating a kprof recorder, so there is no capture; "
+        "call kprof.recorder() in every rank and pass its buffer to the kernels"
+    )
+
+
+def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:
+    """The alignment if it covers every rank, else a sentence that says why not."""
+    try:
+        alignment = capture.read_alignment(directory)
+    except KprofError as error:
+        return None, f"the clock calibration cannot be read: {error}"
+    if alignment is None:
+        if len(infos) == 1:
+            return None, ""
+        return None, "the workload ran no clock calibration: call Recorder.align(...) in every rank"
+    without = sorted({info.rank for info in infos} - {entry.rank for entry in alignment.ranks})
+    if without:
+        return None, f"{name_ranks(without)} took no part in the clock calibration"
+    return alignment, ""

@@ -1,0 +1,131 @@
+"""Makes a capture of a recording whose `kprof record` was killed or had a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from kprof.capture import directory as capture
+from kprof.capture.claims import Begun, ranks_in_use, read_begun, try_lock
+from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
+from kprof.capture.files import check_recording
+from kprof.capture.losses import name_ranks
+from kprof.capture.shared_memory import WAITS_NAME, discard, find_memory
+from kprof.errors import NotACaptureError, OutputExistsError
+from kprof.hangs.lines import ON_DISK
+from kprof.private import copy_plain
+from kprof.recording.finishing.finishing import keeping, make_manifest
+
+
+def recover(path: Path, output: Path | None = None, *, force: bool = False) -> Capture:
+    """Make a capture of `run.kprof.unfinished` (its `run.kprof` may be named instead); the
+    directory becomes it.
+
+    Raises NotACaptureError (no such recording), OutputExistsError (it is still running, or the
+    output exists), WorkloadError (no rank left anything) and CaptureError.
+    """
+    directory = _unfinished(path)
+    output = output or capture.finished_of(directory)
+    if output == directory:
+        raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")
+    check_recording(directory)
+    capture.refuse_output(output, force)
+    with locked(directory):
+        refuse_open_ranks(directory)
+        with keeping(directory, output), _beside(output, directory) as place:
+            begun = read_begun(place) or Begun((), now_utc(), 1)
+            if (place / MANIFEST_NAME).exists():
+                manifest = capture.read_manifest(place)
+            else:
+                manifest = make_manifest(place, begun, None)
+            return capture.finish_capture(place, output, manifest, force=force)
+
+
+@contextlib.contextmanager
+def _beside(output: Path, directory: Path) -> Iterator[Path]:
+    """The directory, or a copy of it in the output's folder: its own disk may be full. The
+    directory goes when the block succeeds."""
+    with capture.writing(output):
+        if output.absolute().parent.samefile(directory.parent):
+            yield directory
+            return
+        place = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+        place.mkdir()
+        try:
+            _copy(directory, place)
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        discard(directory)
+
+
+def _copy(directory: Path, place: Path) -> None:
+    """Copy the files of a recording, and those of its memory as if there had been none."""
+    for path in directory.iterdir():
+        if path.is_file() and path.name != WAITS_NAME:
+            copy_plain(path, place / path.name)
+    for path in (find_memory(directory) or place / WAITS_NAME).glob("rank-*"):
+        copy_plain(path, place / (path.name if path.suffix else path.name + ON_DISK))
+
+
+def now_utc() -> str:
+    """The time of day, as manifests have it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Finish this directory alone; raises OutputExistsError when `kprof record` is still there."""
+    lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if not try_lock(lock):
+            raise OutputExistsError(
+                f"another recording into {directory} is running; wait for its end or choose "
+                "another output"
+            )
+        yield
+    finally:
+        os.close(lock)
+
+
+def refuse_open_ranks(directory: Path) -> None:
+    """Raises OutputExistsError when a living rank may still write into the directory."""
+    ranks = ranks_in_use(directory)
+    if ranks:
+        started = capture.read_ranks_started(directory)
+        pids = [entry.pid for entry in started if entry.rank in ranks]
+        write, their, them = (
+            ("writes", "its", "it") if len(ranks) == 1 else ("write", "their", "them")
+        )
+        raise OutputExistsError(
+            f"{name_ranks(ranks)}{in_brackets(pids)} still {write} into {directory}; "
+            f"wait for {their} end or stop {them}, then try again"
+        )
+
+
+def in_brackets(pids: Sequence[int]) -> str:
+    """` (processes 17, 18)`; empty where none is known."""
+    named = ", ".join(map(str, pids))
+    return f" (process{'es' if len(pids) > 1 else ''} {named})" if pids else ""
+
+
+def _unfinished(path: Path) -> Path:
+    """The directory that is meant."""
+    path = path if path.name else path.absolute()
+    beside = capture.unfinished_of(path)
+    if beside.is_dir():
+        return beside
+    if not path.is_dir():
+        raise NotACaptureError(
+            f"{path} does not exist; give the directory that a recording left: "
+            f"run.kprof{UNFINISHED_SUFFIX}"
+        )
+    if (path / MANIFEST_NAME).exists() and not path.name.endswith(UNFINISHED_SUFFIX):
+        raise NotACaptureError(
+            f"{path} is finished, there is nothing to recover: kprof report {path}"
+        )
+    return path

@@ -1,0 +1,347 @@
+"""One recording: runs a workload with the recorder on and makes a capture from what its ranks
+write.
+
+    kprof record ──> run.kprof.unfinished/  <── all ranks: started, Parquet, JSON; rank 0: alignment
+         │                    │
+         └─ starts CMD        └─ manifest.json written last, then renamed to run.kprof/
+
+The two sides share a directory and two environment variables, nothing else, so any launcher works:
+torchrun (`num_procs`), mpirun, srun, or a command that starts its own processes. Nothing here
+prints.
+
+Whatever happens to the workload, what was recorded is kept. The first SIGINT is forwarded, so that
+the workload ends as it would without kprof and its recorders write their files; a second one kills
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from kprof.capture import directory as capture
+from kprof.capture.claims import (
+    Begun,
+    launch_counts,
+    prepare_messages,
+    ranks_in_use,
+    write_begun,
+)
+from kprof.capture.directory import Capture
+from kprof.capture.losses import describe_losses, last_notes, name_ranks
+from kprof.capture.manifest import RankInfo
+from kprof.capture.printable import utf8
+from kprof.capture.shared_memory import discard, make_memory
+from kprof.errors import CaptureError, StillRecordingError, WorkloadError
+from kprof.hangs.watch import HANG_AFTER_VARIABLE
+from kprof.recording.arenas.turns import geometry_of
+from kprof.recording.endings.lifetime import open_recorders
+from kprof.recording.finishing.finishing import keeping, make_manifest
+from kprof.recording.finishing.outcome import Outcome, describe_exit
+from kprof.recording.finishing.recover import in_brackets, locked, now_utc, refuse_open_ranks
+from kprof.recording.launcher.runs import Measured, run_four_times, run_once
+from kprof.recording.launcher.stopping import Say, processes_of
+from kprof.recording.launches.wanted import EVERYTHING, Wanted
+from kprof.recording.rank.process import (
+    ARENA_BYTES_VARIABLE,
+    RECORD_DIR_VARIABLE,
+    RETENTION_VARIABLE,
+    WANTED_VARIABLE,
+)
+from kprof.recording.rank.recorder import DEFAULT_ARENA_BYTES
+from kprof.recording.retention.flight import request_dump
+from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
+
+# The payload field `peer` of our kernels has 8 bits, and its largest value means "did not fit".
+MAX_PROCS: Final = 255
+# Ranks with different numbers of launches have different reasons for having no events.
+_MOST_REASONS: Final = 3
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """What to run and where to write it. `num_procs` None starts the command once, as it is.
+
+    `measure_overhead` runs it three more times, to measure how much recording slows it down. Every
+    Python process of the workload first runs the sitecustomize.py in `startup_dir`.
+    """
+
+    command: tuple[str, ...]
+    output: Path
+    num_procs: int | None = None
+    arena_bytes: int = DEFAULT_ARENA_BYTES
+    force: bool = False
+    measure_overhead: bool = False
+    startup_dir: Path | None = None
+    wanted: Wanted = EVERYTHING
+    hang_after_s: float = 0.0
+    retention: Retention = EVERYTHING_THAT_FITS
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A finished recording. `exit_code` is the workload's own, or 128 + n if signal n killed it."""
+
+    capture: Capture
+    exit_code: int
+    was_interrupted: bool
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """One sentence for each thing that is missing in the capture."""
+        return describe_losses(self.capture.manifest)
+
+
+def record(
+    request: RecordRequest,
+    on_start: Callable[[], None] = lambda: None,
+    say: Say = lambda _: None,
+) -> Recording:
+    """Run the workload and return its capture. Calls `on_start` after all checks, before it runs.
+
+    `say` gets a sentence whenever the workload does not end by itself. Raises WorkloadError (it did
+    not start, it recorded nothing, or ranks still run), OutputExistsError (before the workload
+    starts) and CaptureError (the disk refuses). A workload that fails after recording is not an
+    error here: see `Recording.exit_code`.
+    """
+    retention = request.retention
+    geometry_of(retention.total_bytes(request.arena_bytes), retention.num_arenas)
+    arguments = launch_arguments(request.command, request.num_procs)
+    output = request.output
+    with _unfinished_directory(request) as (directory, begun), keeping(directory, output):
+        on_start()
+        _dump_on_signal(directory, retention, say)
+        environment = _environment(request, directory.absolute())
+        if request.measure_overhead:
+            with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
+                outcome, measured = run_four_times(arguments, environment, Path(scratch), say)
+                _refuse_running_ranks(directory, outcome)
+                manifest = make_manifest(directory, begun, outcome)
+        else:
+            if reason := make_memory(directory):
+                say(f"what ranks share is on the disk: {reason}")
+            outcome, measured = run_once(arguments, environment, say), Measured()
+            _refuse_running_ranks(directory, outcome)
+            manifest = make_manifest(directory, begun, outcome)
+        manifest = msgspec.structs.replace(
+            manifest,
+            overhead=measured.overhead,
+            overhead_note=measured.note,
+            messages=(
+                *manifest.messages,
+                *_never_ran(request.wanted, manifest.world_size),
+                *_left_out_all(request.wanted, manifest.ranks),
+            ),
+        )
+        finished = capture.finish_capture(directory, output, manifest, force=request.force)
+    return Recording(finished, outcome.exit_code, outcome.was_interrupted)
+
+
+def _never_ran(wanted: Wanted, world_size: int) -> list[str]:
+    """A sentence about the ranks to record that the run did not have."""
+    absent = [rank for rank in wanted.ranks if rank >= world_size]
+    return [f"--ranks names {name_ranks(absent)} in a run of {world_size}"] if absent else []
+
+
+def _left_out_all(wanted: Wanted, infos: Sequence[RankInfo]) -> list[str]:
+    """Why no rank has events, as those say that were to have some; else nothing."""
+    if wanted == EVERYTHING or any(info.has_events for info in infos):
+        return []
+    return last_notes([info for info in infos if wanted.has_rank(info.rank)])[:_MOST_REASONS]
+
+
+def _dump_on_signal(directory: Path, retention: Retention, say: Say) -> None:
+    """SIGUSR1 for kprof itself makes all ranks write their rings.
+
+    Without rings it must not end kprof, which is what it does to a process by default.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if not retention.ring_bytes:
+            say(f"SIGUSR1 writes nothing: {NO_RING}")
+            return
+        with contextlib.suppress(CaptureError):
+            request_dump(directory, "SIGUSR1")
+
+    # Only the main thread may; elsewhere somebody else handles signals.
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGUSR1, ask)
+
+
+@contextlib.contextmanager
+def session(output: Path, *, force: bool = False) -> Iterator[Path]:
+    """Record without `kprof record`: yields the directory to pass to `Recorder(...)`.
+
+    When the block ends, this process's open recorders are closed, those of other threads too. If
+    the block raises, what was recorded is kept and the error propagates; the directory goes where
+    nothing was.
+    """
+    request = RecordRequest(tuple(sys.argv), output, force=force)
+    start_s = time.monotonic()
+    exit_code = 1
+    with _unfinished_directory(request) as (directory, begun):
+        manifest = None
+        try:
+            make_memory(directory)
+            try:
+                yield directory
+                exit_code = 0
+            finally:
+                for recorder in open_recorders(directory):
+                    recorder.close()
+                outcome = Outcome(exit_code, False, time.monotonic() - start_s)
+                try:
+                    with keeping(directory, output):
+                        manifest = make_manifest(directory, begun, outcome)
+                except WorkloadError:
+                    if not exit_code:
+                        raise
+                    _remove_unused(directory)
+        finally:
+            if manifest is not None:
+                with keeping(directory, output):
+                    capture.finish_capture(directory, output, manifest, force=force)
+
+
+def _remove_unused(directory: Path) -> None:
+    """Remove a directory that no rank has launched anything into."""
+    if not any(launch_counts(directory).values()) and not ranks_in_use(directory):
+        discard(directory)
+
+
+def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
+    ranks = ranks_in_use(directory)
+    if ranks:
+        raise StillRecordingError(
+            f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still "
+            f"{'runs; when it has' if len(ranks) == 1 else 'run; when they have'} ended, "
+            f"kprof recover {directory} makes a capture",
+            exit_code=outcome.exit_code or 1,
+        )
+
+
+def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
+    """The argument vector that starts the workload.
+
+    Raises WorkloadError if it cannot be started.
+    """
+    arguments = list(command)
+    if not arguments:
+        raise WorkloadError("no command to record; write it after `--`: kprof record -- CMD")
+    # `python` means the one that has kprof, even if its environment is not activated.
+    if arguments[0] in ("python", "python3"):
+        arguments[0] = sys.executable
+    _check_executable(arguments[0])
+    if num_procs is None:
+        return arguments
+    _check_num_procs(num_procs)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_procs)]
+    return [sys.executable, *launcher, "--no-python", *arguments]
+
+
+@contextlib.contextmanager
+def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]]:
+    """The directory that becomes the capture, locked.
+
+    It is removed if it is empty and nobody can write to it any more.
+    """
+    directory = capture.unfinished_of(request.output)
+    if directory.is_dir():
+        # Two recordings into the same output would delete each other's files.
+        with locked(directory):
+            refuse_open_ranks(directory)
+    capture.begin_capture(request.output, request.force)
+    command = tuple(map(utf8, request.command))
+    begun = Begun(command, now_utc(), request.num_procs or 1)
+    with locked(directory):
+        try:
+            _prepare(directory, begun)
+            yield directory, begun
+        except WorkloadError as error:
+            late, ranks = processes_of(directory), ranks_in_use(directory)
+            if not late and not ranks:
+                discard(directory)
+                raise
+            # Ranks of a session were not started for it: their environment does not tell.
+            late = late or sorted(capture.pids_here(directory, ranks).values())
+            raise WorkloadError(_kept_for(late, directory, error), error.exit_code) from error
+
+
+def _prepare(directory: Path, begun: Begun) -> None:
+    """Write what a recording starts with; the directory goes again where the disk refuses."""
+    try:
+        write_begun(directory, begun)
+        prepare_messages(directory)
+    except CaptureError:
+        discard(directory)
+        raise
+
+
+def _kept_for(processes: Sequence[int], directory: Path, error: WorkloadError) -> str:
+    """Keep a directory that processes may still write to."""
+    if isinstance(error, StillRecordingError):
+        return str(error)
+    return (
+        f"{error}; but something may still record{in_brackets(processes)}: when that has ended, "
+        f"kprof recover {directory} makes a capture of what they record"
+    )
+
+
+def _check_executable(program: str) -> None:
+    if shutil.which(program) is not None:
+        return
+    if Path(program).exists():
+        raise WorkloadError(
+            f"cannot start {program}: it is not an executable file; "
+            f"chmod +x it, or name its interpreter: kprof record -- python {program}"
+        )
+    raise WorkloadError(
+        f"cannot start {program}: no such command; "
+        "check the spelling and the PATH, or give its path"
+    )
+
+
+def _check_num_procs(num_procs: int) -> None:
+    if not 1 <= num_procs <= MAX_PROCS:
+        raise WorkloadError(
+            f"--nproc {num_procs} is out of range: give 1 to {MAX_PROCS}, because events name the "
+            "rank on the other side in 8 bits, of which the last value means that it did not fit"
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise WorkloadError(
+            "--nproc starts the ranks through torchrun, which is not installed; "
+            'pip install "kprof[torch]", or leave --nproc out and start the ranks with '
+            "a launcher of your own"
+        )
+
+
+def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
+    environment = os.environ | {
+        RECORD_DIR_VARIABLE: str(directory),
+        ARENA_BYTES_VARIABLE: str(request.arena_bytes),
+        WANTED_VARIABLE: msgspec.json.encode(request.wanted).decode(),
+        HANG_AFTER_VARIABLE: str(request.hang_after_s),
+        RETENTION_VARIABLE: msgspec.json.encode(request.retention).decode(),
+    }
+    if request.startup_dir is not None:
+        others = environment.get("PYTHONPATH")
+        first = str(request.startup_dir)
+        environment["PYTHONPATH"] = f"{first}{os.pathsep}{others}" if others else first
+    if request.num_procs is not None and request.num_procs > 1:
+        # torchrun sets this anyway, but prints five lines of warning.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment

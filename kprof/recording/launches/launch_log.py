@@ -1,0 +1,231 @@
+"""The launches of one rank: their numbers, sizes and regions.
+
+Every kernel launch adds a row of bytes, and nothing else that grows with the run. What does not
+change from one launch of a kernel to the next is checked and looked up once, in its `Plan`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+
+from kprof.capture.manifest import MAX_TEXT, Launch
+from kprof.capture.printable import utf8
+from kprof.errors import RecorderError
+from kprof.rank_memory import (
+    LAUNCH,
+    LAUNCH_BYTES,
+    NUM_RECENT,
+    RECENT_BYTES,
+    ROWS_BYTES,
+    ROWS_PER_FILE,
+    pack_launch,
+    pack_recent,
+)
+from kprof.recording.launches.launch_buffer import sizes_of
+from kprof.recording.launches.region_ids import RegionIds
+from kprof.recording.launches.wanted import EVERYTHING, Wanted
+from kprof.regions import RegionsLike, RegionTable
+
+# A workload whose grids depend on its data makes ever new plans.
+_MAX_PLANS: Final = 4096
+
+Sizes = tuple[int, int, int]
+
+
+class Ledger(Protocol):
+    """Where rows outlive the process."""
+
+    def rows(self, number: int) -> memoryview:
+        """Room for ROWS_PER_FILE rows."""
+
+    def forget(self, end: int) -> None:
+        """The launches below number `end` are in parts."""
+
+
+class Kernel:
+    """A kernel of the rank: `num_launches` counts its launches, recorded or not."""
+
+    __slots__ = ("name", "num_launches")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.num_launches = name, 0
+
+
+class Plan:
+    """What the launches of a kernel with the same sizes and regions have in common.
+
+    `idx` numbers the pairs of a kernel and the table of its regions, from 0.
+    """
+
+    __slots__ = (
+        "idx",
+        "kernel",
+        "num_blocks",
+        "num_tracks",
+        "regions",
+        "table_idx",
+        "threads_per_block",
+        "tracks_per_block",
+    )
+
+    def __init__(
+        self, kernel: Kernel, regions: RegionsLike, table_idx: int, idx: int, sizes: Sizes
+    ) -> None:
+        self.kernel, self.regions, self.table_idx, self.idx = kernel, regions, table_idx, idx
+        self.num_blocks, self.threads_per_block, self.tracks_per_block = sizes
+        self.num_tracks = self.num_blocks * self.tracks_per_block
+
+
+class LaunchLog:
+    """Launches in order, until they are in a part that is final.
+
+    The launches below number `end` were added. `num_outside` counts those that `is_wanted` left
+    out. The first one was added at `first_launch_s` on the monotonic clock; 0.0 before. With a
+    `ledger`, rows outlive the process; `recent` holds the last NUM_RECENT of them. `introducers`
+    get to know of a kernel with its regions before rows name it.
+    """
+
+    def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
+        self.region_ids = RegionIds()
+        self.wanted = wanted
+        self.end = self.num_outside = 0
+        self.first_launch_s = 0.0
+        self.ledger: Ledger | None = None
+        self.introducers: list[Callable[[int, str, int, RegionIds], None]] = []
+        self.recent = memoryview(bytearray(NUM_RECENT * RECENT_BYTES))
+        self.plans: dict[tuple[str, int, int, int], Plan] = {}
+        self._default_regions = RegionTable.of(regions)
+        self.region_ids.table_idx(self._default_regions)
+        self._kernels: dict[str, Kernel] = {}
+        self._names: dict[tuple[str, int], int] = {}
+        self._next_number = self.region_ids.next_number
+        self._table_of_launch = self.region_ids.table_of_launch
+        # Rows by their first number; launches go to the last.
+        self._segments: deque[tuple[int, memoryview]] = deque()
+        self._latest = -ROWS_PER_FILE, memoryview(b"")
+        self._adding_rows = threading.Lock()
+        # Launches below this number are forgotten.
+        self._num_done = 0
+
+    def plan(self, kernel: str, regions: RegionsLike, sizes: Sizes) -> Plan:
+        """The plan of launches with these blocks, threads per block and tracks per block.
+
+        Raises RegionError for bad regions, RecorderError for bad sizes and names of kernels, before
+        anything is counted.
+        """
+        whole_sizes = sizes_of(kernel, *sizes)
+        entry = self._kernel(kernel)
+        table = self._default_regions if regions is None else RegionTable.of(regions)
+        table_idx = self.region_ids.table_idx(table)
+        self._kernels[kernel] = entry
+        plan = Plan(entry, regions, table_idx, self._introduce(entry.name, table_idx), whole_sizes)
+        # The contents of a path or a list may differ next time.
+        if regions is None or regions is table:
+            if len(self.plans) >= _MAX_PLANS:
+                self.plans.clear()
+            self.plans[(kernel, *sizes)] = plan
+        return plan
+
+    def is_wanted(self, plan: Plan) -> bool:
+        """Whether the window of calls has the next launch of this plan. Counts it if not."""
+        if self.wanted.has_call(plan.kernel.num_launches):
+            return True
+        plan.kernel.num_launches += 1
+        self.num_outside += 1
+        return False
+
+    def add(self, plan: Plan) -> int:
+        """Add a launch; returns its number."""
+        number = self._next_number()
+        kernel = plan.kernel
+        ordinal = kernel.num_launches
+        end = number + 1
+        first, rows = self._latest
+        row = number - first
+        if not 0 <= row < ROWS_PER_FILE:
+            row, rows = self._room_for(number)
+        pack_launch(
+            rows,
+            row * LAUNCH_BYTES,
+            plan.idx,
+            plan.table_idx,
+            ordinal,
+            plan.num_blocks,
+            plan.threads_per_block,
+            end,
+        )
+        recent = number % NUM_RECENT * RECENT_BYTES
+        pack_recent(self.recent, recent, plan.idx, plan.num_blocks, ordinal, end)
+        self._table_of_launch[number] = plan.table_idx
+        kernel.num_launches = ordinal + 1
+        self.end = end
+        return number
+
+    def row(self, number: int, plan: Plan) -> Launch:
+        """The launch that was just added."""
+        kernel, sizes = plan.kernel, (plan.num_blocks, plan.threads_per_block)
+        return Launch(number, kernel.name, kernel.num_launches - 1, *sizes)
+
+    def waiting(self, end: int | None = None) -> list[Launch]:
+        """Launches that are in no part yet: all, or those below number `end`."""
+        end = self.end if end is None else end
+        names = [name for name, _ in self._names]
+        return [
+            Launch(number_plus_1 - 1, names[idx], ordinal, num_blocks, threads_per_block)
+            for first, rows in list(self._segments)
+            for idx, _, ordinal, num_blocks, threads_per_block, number_plus_1 in (
+                np.frombuffer(rows, LAUNCH)[max(0, self._num_done - first) : max(0, end - first)]
+            ).tolist()
+            if number_plus_1
+        ]
+
+    def forget(self, end: int) -> None:
+        """The launches below number `end` are in parts now, or nobody wants them."""
+        self._num_done = end
+        while len(self._segments) > 1 and self._segments[0][0] + ROWS_PER_FILE <= end:
+            self._segments.popleft()
+        if self.ledger is not None:
+            self.ledger.forget(end)
+
+    def _kernel(self, name: str) -> Kernel:
+        if not isinstance(name, str):
+            raise RecorderError(f"launch of {name!r}: the name of a kernel is text")
+        if name in self._kernels:
+            return self._kernels[name]
+        if len(text := utf8(name)) > MAX_TEXT:
+            raise RecorderError(
+                f"launch of {name[:20]!r}...: the name of a kernel has at most {MAX_TEXT} "
+                f"characters, and this one has {len(name)}"
+            )
+        return Kernel(text)
+
+    def _introduce(self, name: str, table_idx: int) -> int:
+        """The number of a kernel with these regions, which rows name."""
+        is_new = (name, table_idx) not in self._names
+        idx = self._names.setdefault((name, table_idx), len(self._names))
+        for introduce in self.introducers if is_new else ():
+            introduce(idx, name, table_idx, self.region_ids)
+        return idx
+
+    def _room_for(self, number: int) -> tuple[int, memoryview]:
+        """Where the row of launch `number` lies."""
+        with self._adding_rows:
+            segment, row = divmod(number, ROWS_PER_FILE)
+            self.first_launch_s = self.first_launch_s or time.monotonic()
+            for first, rows in self._segments:
+                if first == segment * ROWS_PER_FILE:
+                    return row, rows
+            rows = (
+                memoryview(bytearray(ROWS_BYTES))
+                if self.ledger is None
+                else self.ledger.rows(segment)
+            )
+            self._latest = segment * ROWS_PER_FILE, rows
+            self._segments.append(self._latest)
+            return row, rows

@@ -1,0 +1,1 @@
+"""The side of the workload: the recorder of a rank and what it needs of its process and device."""

@@ -1,0 +1,176 @@
+"""A thread that empties arenas while the workload runs; see kprof.recording.arenas.turns.
+
+The thread looks how full the active arena is. When it is full enough, the thread asks for a switch.
+The workload's own thread switches, during its next call of the recorder, or earlier when its
+launches wanted to reserve enough. So neither waits for the other. A switch takes longer than a
+launch, so a workload that tells of its steps switches between them, and within one only when the
+arena could fill up. Where the disk is slower than the
+events, no arena is free when a switch is due. Then the active arena fills up, and the events that
+find no room are counted as dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kprof.devices import gpu
+from kprof.recording.endings import complaints
+from kprof.recording.retention.keeping import Keeper
+from kprof.recording.retention.retention import Retention
+
+if TYPE_CHECKING:
+    from kprof.recording.retention.call_lengths import CallLengths
+
+_LOOK_S: Final = 0.05
+# After a switch, launches still come and run: a look would only take the interpreter from them.
+_SETTLE_S: Final = 0.005
+# A slow run, too, writes its events after this time: a process that is killed has lost no more.
+_OLD_S: Final = 2.0
+
+
+# Ends the recording.
+Fail = Callable[[Exception], None]
+# Takes a sentence for the capture.
+Note = Callable[[str], None]
+
+
+class Drainer:
+    """Writes everything; `start` begins to look."""
+
+    # What wants to know of the workload's calls.
+    calls: CallLengths | None = None
+
+    # A switch is due when this share of the active arena is in use. The rest has to last until the
+    # next look, and until the next call of the recorder after that.
+    due_share = 0.25
+    # Whether a switch that is due waits for the end of the step, until `urgent_share` is in use.
+    waits_for_steps = True
+    urgent_share = 0.5
+    # Whether arenas switch only where a call ends. Otherwise they switch between any two launches.
+    keeps_calls_whole = False
+
+    def __init__(self, keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> None:
+        self.is_due = False
+        self._is_urgent = False
+        self._has_steps = False
+        self._keeper, self._turns, self._retention = keeper, keeper.turns, retention
+        self._fail, self._note = fail, note
+        self._is_ending = False
+        self._has_warned = self._has_switched = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking, after what is being written is written."""
+        self._is_ending = True
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def note_launch(self, kernel: str, num_tracks: int, *, is_wanted: bool) -> None:
+        """A launch with so many tracks is about to be made, that is not captured."""
+        is_new_call = False
+        if self.calls is not None and is_wanted:
+            is_new_call = self.calls.note_launch(kernel)
+        self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
+        self._check_room(kernel, num_tracks)
+
+    def note_step(self, *, is_captured: bool) -> None:
+        """A step of the workload has ended; with `is_captured`, in the middle of a graph."""
+        if self.calls is not None:
+            self.calls.note_step()
+        if not is_captured:
+            self.take_turns(is_new_call=True, may_move_graphs=True)
+
+    def take_turns(self, *, is_new_call: bool, may_move_graphs: bool, num_tracks: int = 0) -> None:
+        """Let the next launches use another arena, if that is due; the launching thread calls this
+        between two launches, the next of which has so many tracks.
+
+        Only the end of a step may move graphs.
+        """
+        self._has_steps |= may_move_graphs
+        self._turns.note_stream()
+        may_wait = self.waits_for_steps and self._has_steps and not may_move_graphs
+        if (
+            not (self._must_switch(num_tracks) if may_wait else self._should_switch())
+            or (self.keeps_calls_whole and not is_new_call)
+            or (self._keeper.decoder.replays.captured and not may_move_graphs)
+        ):
+            return
+        if self._turns.switch(self._keeper.launches.end):
+            self.note_switch()
+
+    def _should_switch(self) -> bool:
+        return self.is_due or self._turns.active.share_wanted >= self.due_share
+
+    def _must_switch(self, num_tracks: int) -> bool:
+        """Whether the next launch may find no room, or the ones before it their further chunks."""
+        active = self._turns.active
+        share = active.share_wanted
+        fits = share + num_tracks / active.geometry.num_chunks <= 1
+        return self._is_urgent or share >= self.urgent_share or (share > 0 and not fits)
+
+    def _check_room(self, kernel: str, num_tracks: int) -> None:
+        """Say once which launch does not fit an arena, however empty that is."""
+        num_chunks = self._turns.active.geometry.num_chunks
+        if num_tracks <= num_chunks or self._has_warned:
+            return
+        self._has_warned = True
+        text = self._retention.too_small(kernel, num_tracks, num_chunks)
+        self._note(text)
+        complaints.complain(f"rank {self._keeper.rank}: {text}")
+
+    def note_switch(self) -> None:
+        """The active arena was retired."""
+        self.is_due = self._is_urgent = False
+        self._has_switched = True
+        self._wake.set()
+
+    def keep_all(self) -> None:
+        """Write all that the arenas hold, and empty them; no kernel that records is running."""
+        self._keeper.keep_all()
+
+    def keep_rest(self) -> None:
+        """The same when the recorder is closed, after `close`."""
+        self._keeper.keep_all()
+
+    def look(self, is_old: bool = False) -> bool:
+        """Empty what can be emptied, and find out whether a switch is due.
+
+        Where the last look with `is_old` is long ago, a single event is worth a switch. Returns
+        whether an arena was emptied.
+        """
+        has_emptied = self._empty_oldest()
+        least = 1e-9 if is_old else self.due_share
+        share = 0.0 if self._is_urgent else self._keeper.share_in_use()
+        self.is_due |= share >= least
+        self._is_urgent |= share >= self.urgent_share
+        return has_emptied
+
+    def _empty_oldest(self) -> bool:
+        return self._keeper.keep_ended() is not None
+
+    def _run(self) -> None:
+        if self._turns.device != "cpu":
+            gpu.ignore_captures()
+        old_s = time.monotonic() + _OLD_S
+        while not self._is_ending:
+            try:
+                is_old = time.monotonic() >= old_s
+                has_emptied = self.look(is_old)
+                old_s = time.monotonic() + _OLD_S if is_old else old_s
+            except Exception as error:
+                self._fail(error)
+                return
+            if not has_emptied and self._wake.wait(_LOOK_S) and not self._is_ending:
+                self._wake.clear()
+                if self._has_switched:
+                    self._has_switched = False
+                    self._wake.wait(_SETTLE_S)
