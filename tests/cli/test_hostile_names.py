@@ -191,7 +191,7 @@ def test_a_command_and_a_file_with_names_that_are_not_utf8_work(kprof, tmp_path)
 def test_a_kernel_has_a_name_that_can_be_written():
     log = LaunchLog(None, EVERYTHING)
     for _ in range(2):
-        log.add(log.plan(LATIN, None, (1, 1, 0)))
+        log.add(log.plan(LATIN, 1, 1, 0))
     assert [each.kernel for each in log.waiting()] == ["caf\\udce9"] * 2
     with pytest.raises(RegionError, match=r"'caf\\udce9' is not UTF-8"):
         RegionTable.of([LATIN])

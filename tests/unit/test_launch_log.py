@@ -22,7 +22,7 @@ def numbers(log: LaunchLog) -> list[int]:
 
 def test_launches_fill_several_files_and_are_forgotten_from_the_front() -> None:
     log = LaunchLog(["work"])
-    plans = [log.plan(name, None, SIZES) for name in ("dispatch", "combine")]
+    plans = [log.plan(name, *SIZES) for name in ("dispatch", "combine")]
     count = 2 * ROWS_PER_FILE + 10
     for number in range(count):
         assert log.add(plans[number % 2]) == number
@@ -41,7 +41,7 @@ def test_launches_fill_several_files_and_are_forgotten_from_the_front() -> None:
 def test_numbers_of_replays_are_no_launches() -> None:
     """More of them than a file has rows."""
     log = LaunchLog(["work"])
-    plan = log.plan("dispatch", None, SIZES)
+    plan = log.plan("dispatch", *SIZES)
     assert log.add(plan) == 0
     replays = [log.region_ids.add_launch(0) for _ in range(2 * ROWS_PER_FILE)]
     assert log.add(plan) == replays[-1] + 1
@@ -52,22 +52,22 @@ def test_numbers_of_replays_are_no_launches() -> None:
 
 def test_the_same_launch_is_planned_once_and_another_anew(tmp_path: Path) -> None:
     log = LaunchLog(["work"])
-    plan = log.plan("dispatch", None, SIZES)
+    plan = log.plan("dispatch", *SIZES)
     assert log.plans == {("dispatch", *SIZES): plan}
-    assert log.plan("dispatch", None, (5, 64, 0)).idx == plan.idx
+    assert log.plan("dispatch", 5, 64, 0).idx == plan.idx
     table = RegionTable.of(["other"])
-    assert log.plan("dispatch", table, SIZES).table_idx == 1
+    assert log.plan("dispatch", *SIZES, table).table_idx == 1
     # What a file says may change.
     (tmp_path / "regions.h").write_text('REGION(A, "a", compute)')
     before = dict(log.plans)
-    assert log.plan("combine", tmp_path / "regions.h", SIZES).table_idx == 2
+    assert log.plan("combine", *SIZES, tmp_path / "regions.h").table_idx == 2
     assert log.plans == before
 
 
 def test_grids_that_depend_on_the_data_do_not_fill_memory() -> None:
     log = LaunchLog(None)
     for num_blocks in range(10_000):
-        log.add(log.plan("dispatch", None, (num_blocks, 64, 0)))
+        log.add(log.plan("dispatch", num_blocks, 64, 0))
     assert len(log.plans) < 5000
     assert [each.num_blocks for each in log.waiting()] == list(range(10_000))
 
@@ -82,9 +82,9 @@ def test_what_is_wrong_with_a_launch_is_said_before_it_is_counted() -> None:
         ("k", ["a", "a"], SIZES, RegionError),
     ):
         with pytest.raises(error):
-            log.plan(kernel, regions, sizes)  # type: ignore[arg-type]
+            log.plan(kernel, *sizes, regions)  # type: ignore[arg-type]
     assert (log.plans, log.end) == ({}, 0)
-    plan = log.plan("k", None, SIZES)
+    plan = log.plan("k", *SIZES)
     assert [log.is_wanted(plan), log.is_wanted(plan), log.num_outside] == [False, True, 1]
 
 

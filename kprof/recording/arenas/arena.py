@@ -107,6 +107,10 @@ class Arena:
         reserved = self.address, number, first_chunk, tracks_per_block, num_tracks
         return new_tuple(LaunchBuffer, reserved + self.limits + (0, 0))
 
+    def sharing_buffer(self, number: int, num_blocks: int) -> LaunchBuffer:
+        """The buffer for a launch whose blocks have one event each, and share chunks."""
+        return self.launch_buffer(number, -(-num_blocks // abi.RECORDS_PER_CHUNK), 1)
+
     def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for a launch of which the arena's filter wants some tracks.
 

@@ -113,12 +113,20 @@ class LaunchLog:
         # Launches below this number are forgotten.
         self._num_done = 0
 
-    def plan(self, kernel: str, regions: RegionsLike, sizes: Sizes) -> Plan:
+    def plan(
+        self,
+        kernel: str,
+        num_blocks: int,
+        threads_per_block: int,
+        tracks_per_block: int,
+        regions: RegionsLike = None,
+    ) -> Plan:
         """The plan of launches with these blocks, threads per block and tracks per block.
 
         Raises RegionError for bad regions, RecorderError for bad sizes and names of kernels, before
         anything is counted.
         """
+        sizes = num_blocks, threads_per_block, tracks_per_block
         whole_sizes = sizes_of(kernel, *sizes)
         entry = self._kernel(kernel)
         table = self._default_regions if regions is None else RegionTable.of(regions)

@@ -25,7 +25,7 @@ from kprof.recording.arenas.arena import Arena
 if TYPE_CHECKING:
     from kprof.capture.manifest import ClockInfo
 
-_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "probe_cost.hip"
+_SOURCE: Final = Path(__file__).parents[2] / "kernels" / "probe_cost.hip"
 # Four chunks per track, so that the mean includes refills.
 _NUM_PAIRS: Final = 4 * abi.RECORDS_PER_CHUNK
 _ELAPSED_BYTES: Final = 16

@@ -19,14 +19,13 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
-from kprof.abi import RECORDS_PER_CHUNK
 from kprof.capture.printable import utf8
 from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording.endings import complaints, lifetime
 from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer, new_tuple
-from kprof.recording.launches.wanted import EVERYTHING, Launched, Schedule, Wanted, why_nothing
+from kprof.recording.launches.wanted import EVERYTHING, Schedule, Wanted
 from kprof.recording.rank import saver
 from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.rank.recorder_state import State
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from kprof.regions import RegionsLike
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
-# A summary of so many events takes ten seconds, in which the process of the workload cannot end.
-MAX_SUMMARISED: Final = 1 << 24
 
 
 class Recorder(AnyRecorder):
@@ -91,15 +88,14 @@ class Recorder(AnyRecorder):
         self.rank, self.world_size = rank, world_size
         self._directory, self._timer = directory, timer
         self._schedule = schedule
-        self._num_calls = self._num_steps = self._num_torch_traces = 0
+        # `_launcher` is the thread that made the last launch.
+        self._num_calls = self._num_steps = self._num_torch_traces = self._launcher = 0
         self._launches = LaunchLog(regions, wanted)
         self._retention, self._has_filter = retention, wanted.has_filter
         self._drainer: Drainer | None = None
         self._ledger: Ledger | None = None
         self._has_missed_ring = False
         self._enter(State.RECORDING)
-        # The thread that made the last launch.
-        self._launcher = 0
         self._claim = Claim(directory, rank)
         self._numbers = self._claim.progress
         try:
@@ -107,6 +103,7 @@ class Recorder(AnyRecorder):
             self._set_paused(not self._is_active())
             self._announce()
             self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
+            self._enter(self._state)
         except BaseException:
             self._enter(State.CLOSED)
             self._let_go()
@@ -174,54 +171,44 @@ class Recorder(AnyRecorder):
         """The buffer for the next launch of `kernel`; `regions` where they are not the recorder's.
 
         `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves
-        every track's first chunk, which makes opening a track free of waiting; each track may then
-        be opened once in this launch. Half of the arena is kept back for that, until a launch
-        without it comes: then all that is not reserved can be claimed.
-
-        A launch that is captured in a CUDA (HIP) graph is recorded with every replay, and each
-        replay is a launch of its own in the capture. Its kernel opens each track once.
-        `is_replayed` says the same of a buffer that the caller hands to several runs, one after the
-        other. `shares_chunks`: each block has one event, and blocks share chunks (see kprof.abi).
-        Raises RecorderError or RegionError for what no launch has, which is not recorded.
+        every track's first chunk: opening a track then waits for nothing, and happens once. Half of
+        the arena is kept for that, until a launch without it comes. A launch in a CUDA (HIP) graph
+        is recorded with every replay, as a launch of its own; its kernel opens each track once.
+        `is_replayed`: the caller hands the buffer to several runs, one after the other.
+        `shares_chunks`: each block has one event, and blocks share chunks (see kprof.abi). Raises
+        RecorderError or RegionError for what no launch has, which is not recorded.
         """
+        key = kernel, num_blocks, threads_per_block, tracks_per_block
         try:
-            plan = self._plans.get((kernel, num_blocks, threads_per_block, tracks_per_block))
+            plan = self._plans.get(key)
         except TypeError:  # What no launch has, like a list of blocks.
             plan = None
         if plan is None or plan.regions is not regions:
             if self._state.is_closed:
                 return self._launch_closed(kernel)
-            sizes = num_blocks, threads_per_block, tracks_per_block
-            plan = self._launches.plan(kernel, regions, sizes)
+            plan = self._launches.plan(*key, regions)
         self._num_calls = self._numbers[1] = self._num_calls + 1
-        if is_replayed or self._is_capturing():
-            return self._launch_captured(plan)
-        is_wanted = not self._is_selecting or self._is_wanted(plan)
-        if self._drainer is not None:
-            self._drainer.note_launch(plan.kernel.name, plan.num_tracks, is_wanted=is_wanted)
-        if not is_wanted:
+        is_captured = is_replayed or self._is_capturing()
+        if self._is_selecting and not is_captured and not self._is_wanted(plan):
             return NULL_BUFFER
         self._launcher = get_ident()
         number = self._launches.add(plan)
         self._numbers[0] = number + 1
         for observe in self._observers:
             observe(plan, number)
+        if is_captured:
+            return self._captured_buffer(plan, number)
         arena = self._turns.active
         if self._has_filter:
             return arena.filtered_buffer(number, plan.num_blocks, plan.tracks_per_block)
         if shares_chunks:
-            return arena.launch_buffer(number, -(-plan.num_blocks // RECORDS_PER_CHUNK), 1)
+            return arena.sharing_buffer(number, plan.num_blocks)
         if plan.num_tracks:
             return arena.reserved_buffer(number, plan.tracks_per_block, plan.num_tracks)
         return new_tuple(LaunchBuffer, (arena.address, number) + (arena.claims or arena.open()))
 
-    def _launch_captured(self, plan: Plan) -> LaunchBuffer:
+    def _captured_buffer(self, plan: Plan, number: int) -> LaunchBuffer:
         """The buffer of a launch that is replayed; a pause concerns its replays."""
-        self._launcher = get_ident()
-        number = self._launches.add(plan)
-        self._numbers[0] = number + 1
-        for observe in self._observers:
-            observe(plan, number)
         row = self._launches.row(number, plan)
         self._keeper.decoder.replays.add(row)
         if self._ledger is not None:
@@ -229,8 +216,11 @@ class Recorder(AnyRecorder):
         return self._turns.captured_buffer(number)
 
     def _is_wanted(self, plan: Plan) -> bool:
-        """Whether to record a launch, in a pause or in a window of calls."""
-        return self._state is State.RECORDING and self._launches.is_wanted(plan)
+        """Whether to record a launch, in a pause or a window of calls; the policy hears of it."""
+        is_wanted = self._state is State.RECORDING and self._launches.is_wanted(plan)
+        if self._drainer is not None:
+            self._drainer.note_launch(plan.kernel.name, plan.num_tracks, is_wanted=is_wanted)
+        return is_wanted
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
@@ -320,7 +310,8 @@ class Recorder(AnyRecorder):
     def _enter(self, state: State) -> None:
         self._state = state
         self.is_recording = state in (State.RECORDING, State.PAUSED, State.CLOSED)
-        self._is_selecting = state is State.PAUSED or self._launches.wanted.has_window
+        has_window, has_policy = self._launches.wanted.has_window, self._drainer is not None
+        self._is_selecting = state is State.PAUSED or has_window or has_policy
         # A launch that finds no plan looks at the state.
         self._plans = {} if state.is_closed else self._launches.plans
 
@@ -438,10 +429,7 @@ class Recorder(AnyRecorder):
                 return
             try:
                 with self._unless_the_disk_refuses():
-                    if self._drainer is not None:
-                        self._drainer.keep_rest()
-                    else:
-                        self._keeper.keep_all()
+                    (self._drainer or self._keeper).keep_rest()
                     self._finish(cut_short)
             finally:
                 self._let_go()
@@ -475,33 +463,13 @@ class Recorder(AnyRecorder):
 
     def _finish(self, cut_short: str) -> None:
         """Write everything but the events."""
-        from kprof.capture.directory import write_rank_info
-        from kprof.capture.rank_summary import write_summary
+        from kprof.recording.rank.closing import finish_rank, summarise_rank
 
         self._clocks.write()
-        counts, parts = self._keeper.decoder.tally.counts, self._keeper.parts
-        if not counts.recorded + counts.dropped:
-            launched = self._launched([row.num_blocks for row in parts.launches()])
-            if why := why_nothing(self._launches.wanted, self.rank, launched):
-                self.note(why)
-        info = self._facts.info(self._keeper.decoder, parts.launches(), cut_short)
-        parts.finish(info)
-        write_rank_info(self._directory, info)
+        asked = self._num_calls - self._num_steps, self._num_steps if self._schedule else None
+        info = finish_rank(self._keeper, self._facts, *asked, cut_short, self.note)
         self._remove_ledger()
-        # Readers make a summary that is missing: it is worth neither failing nor a long wait.
-        if counts.recorded <= MAX_SUMMARISED:
-            with contextlib.suppress(CaptureError):
-                write_summary(self._directory, info, self.world_size)
-
-    def _launched(self, num_blocks: Sequence[int]) -> Launched:
-        """What this rank has launched; `num_blocks` are those of the launches that are written."""
-        return Launched(
-            self._numbers[1] - self._num_steps,
-            self._launches.num_outside,
-            len(num_blocks),
-            max(num_blocks, default=0),
-            None if self._schedule is None else self._num_steps,
-        )
+        summarise_rank(self._directory, info, self.world_size)
 
     def _remove_ledger(self) -> None:
         """What the arenas hold is written, or lost."""

@@ -106,6 +106,10 @@ class Keeper:
                 self.turns.reset(each, state)
             return used
 
+    def keep_rest(self) -> None:
+        """Write everything when the recorder is closed."""
+        self.keep_all()
+
     def keep_ended(self, choices: Sequence[Choice] = _ALL) -> Used | None:
         """Write a part for each choice of the oldest retired arena, once its launches have ended,
         and empty it; without a choice, do not read it.

@@ -1,0 +1,60 @@
+"""What a recorder writes when it is closed, besides the events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kprof.capture.directory import write_rank_info
+from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.rank_summary import write_summary
+from kprof.errors import CaptureError
+from kprof.recording.launches.wanted import Launched, why_nothing
+from kprof.recording.rank.rank_facts import RankFacts
+from kprof.recording.retention.keeping import Keeper
+
+# A summary of so many events takes ten seconds, in which the process of the workload cannot end.
+MAX_SUMMARISED: Final = 1 << 24
+
+
+def finish_rank(
+    keeper: Keeper,
+    facts: RankFacts,
+    num_asked: int,
+    num_steps: int | None,
+    cut_short: str,
+    note: Callable[[str], None],
+) -> RankInfo:
+    """Make one file of all parts; returns what is known of the rank. Raises CaptureError.
+
+    The workload asked for `num_asked` launches in `num_steps` steps (None: without a schedule).
+    """
+    wanted, counts, parts = keeper.launches.wanted, keeper.decoder.tally.counts, keeper.parts
+    if not counts.recorded + counts.dropped:
+        launched = _launched(keeper, parts.launches(), num_asked, num_steps)
+        if why := why_nothing(wanted, keeper.rank, launched):
+            note(why)
+    info = facts.info(keeper.decoder, parts.launches(), cut_short)
+    parts.finish(info)
+    write_rank_info(keeper.directory, info)
+    return info
+
+
+def summarise_rank(directory: Path, info: RankInfo, world_size: int) -> None:
+    """Write the summary of a rank that is finished.
+
+    Readers make one that is missing: it is worth neither failing nor a long wait.
+    """
+    if info.counts.recorded <= MAX_SUMMARISED:
+        with contextlib.suppress(CaptureError):
+            write_summary(directory, info, world_size)
+
+
+def _launched(
+    keeper: Keeper, launches: tuple[Launch, ...], num_asked: int, num_steps: int | None
+) -> Launched:
+    num_blocks = [row.num_blocks for row in launches]
+    num_outside = keeper.launches.num_outside
+    return Launched(num_asked, num_outside, len(launches), max(num_blocks, default=0), num_steps)
