@@ -291,7 +291,7 @@ def test_a_process_does_not_wait_for_the_summary_of_a_long_run(
 ) -> None:
     """Readers make it: they have all cores, and nobody waits for the end of a workload then."""
     num_events = emitted(["run_places"], [1])
-    monkeypatch.setattr("kprof.recording.rank.recorder.MAX_SUMMARISED", num_events * most // 10)
+    monkeypatch.setattr("kprof.recording.rank.closing.MAX_SUMMARISED", num_events * most // 10)
     with kprof.session(tmp_path / "run.kprof", retention=DRAIN) as recorder:
         run_kernel(library, "run_places", new_buffer(recorder, "run_places"), 1, seed=1)
     assert bool(list((tmp_path / "run.kprof").glob("summary-*"))) == has_summary
