@@ -29,7 +29,7 @@ from kprof.errors import KprofError
 from kprof.recording.rank.probe_cost import measure_probe_cost
 
 LIMIT_S: Final = 5.0
-_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "first_run.hip"
+_SOURCE: Final = Path(__file__).parents[2] / "kernels" / "first_run.hip"
 _STAMP: Final = np.dtype([("ticks", "<u8"), ("hw_id", "<u4"), ("has_met", "<u4")])
 _NUM_ROUNDS: Final = 100
 _NUM_REPLAYS: Final = 3
