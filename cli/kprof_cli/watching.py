@@ -165,7 +165,12 @@ def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            """Any path."""
+            """Any path, for who asks for this host by its own name: a page of somebody else's that
+            has got this address must not read it."""
+            name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
+            if name not in (_LOCALHOST, "localhost"):
+                self.send_error(403, f"ask for {_LOCALHOST}")
+                return
             body = metrics_text(_look(directory)).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -176,8 +181,12 @@ def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
         def log_message(self, *arguments: object) -> None:
             """No line for each request."""
 
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that goes away before it has its answer hinders nobody."""
+
     try:
-        server = http.server.ThreadingHTTPServer((_LOCALHOST, port), Handler)
+        server = Server((_LOCALHOST, port), Handler)
     except OSError as error:
         raise KprofError(
             f"cannot serve metrics on {_LOCALHOST}:{port}: {error.strerror}; give another port"

@@ -19,8 +19,17 @@ def cache_dir() -> Path:
 
     It is in the directory for temporary files where others could replace what is kept there.
     """
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kprof"
-    return _own_dir(Path(os.environ.get(CACHE_VARIABLE, default)))
+    return _own_dir(Path(os.environ.get(CACHE_VARIABLE) or _default_dir()))
+
+
+def _default_dir() -> Path:
+    """Users without a home directory have the one for temporary files."""
+    if known := os.environ.get("XDG_CACHE_HOME"):
+        return Path(known) / "kprof"
+    try:
+        return Path.home() / ".cache" / "kprof"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"kprof-cache-{os.geteuid()}"
 
 
 def _own_dir(folder: Path) -> Path:

@@ -130,7 +130,9 @@ def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
     for level in range(1, int(depth.max(initial=0)) + 1):
         inner, outer = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
         # The enclosing span is the last row before this one that has the next smaller depth.
-        parent[inner] = outer[np.searchsorted(outer, inner) - 1]
+        # Without one where that is no span that is drawn: it never ended.
+        place = np.searchsorted(outer, inner)
+        parent[inner[place > 0]] = outer[place[place > 0] - 1]
     return parent
 
 

@@ -121,6 +121,8 @@ def _nothing_changed(table: pd.DataFrame) -> str:
     unclear = lengths[lengths["verdict"] == "unclear"]
     both = table[~table["verdict"].isin(["added", "removed"])]
     gone, come = _names_of(table, "removed"), _names_of(table, "added")
+    if table.empty:
+        return "Nothing to compare: no span has ended on either side."
     if _is_same_data(table):
         return _same_data(table)
     if both.empty:

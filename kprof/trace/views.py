@@ -44,7 +44,8 @@ _NO_REGION: Final = Region(-1, "")
 _NO_LAUNCH: Final = Launch(-1, "", 0)
 _UNCHANGED: Final = ClockSegment(0, 0.0)
 _BEGIN_NS: Final = -(1 << 62)
-_END_NS: Final = 1 << 62
+# Behind the end of every event that a capture may hold (kprof.capture.checks).
+_END_NS: Final = (1 << 62) + (1 << 54)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def check(output: Path) -> None:
     """Whole launches from the first on, and a sentence about the others."""
     trace = Trace.open(output)
     (info,) = trace.ranks
-    assert "lost" in info.cut_short
+    assert "lost" in info.cut_short or "may lack events" in info.cut_short
     assert (info.counts.dropped, info.counts.torn_chunks, info.counts.stray_chunks) == (0, 0, 0)
     assert [each.launch for each in info.launches] == list(range(len(info.launches)))
     assert info.launches

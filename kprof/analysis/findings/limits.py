@@ -175,7 +175,9 @@ def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ..
     graph = _what_is_left(basis, left)
     base = _total_ns(Replay(graph))
     before = float((basis.graph.call_end - basis.graph.call_start).sum())
-    found = []
+    found: list[Limit] = []
+    if before <= 0:
+        return ()
     for kind, region, other in _alternatives(graph):
         gain = base - other
         if gain >= least_share * before:

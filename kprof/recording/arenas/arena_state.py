@@ -58,7 +58,9 @@ class Handed:
         geometry: abi.ArenaGeometry, account: Account, switches: bytes, lines: abi.Lines
     ) -> Handed:
         """What an account says, within what the arena can hold."""
-        limit = min(account[Word.LIMIT], geometry.num_chunks // geometry.num_cursors)
+        most = geometry.num_chunks // geometry.num_cursors
+        # None is 0: a damaged account.
+        limit = min(account[Word.LIMIT] or most, most)
         first_reserved = min(account[Word.FIRST_RESERVED], geometry.num_chunks)
         return Handed(
             geometry,

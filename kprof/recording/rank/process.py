@@ -251,6 +251,6 @@ def _from_environment(names: Sequence[str], default: int) -> int:
 
 def _arena_bytes() -> int:
     text = os.environ.get(ARENA_BYTES_VARIABLE, str(DEFAULT_ARENA_BYTES))
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ArenaError(f"{ARENA_BYTES_VARIABLE}={text!r} is not a number of bytes")
     return int(text)

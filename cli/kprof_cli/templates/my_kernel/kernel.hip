@@ -62,9 +62,15 @@ __global__ void my_kernel(Call call, kprof::Buffer prof) {
     span = kprof::profile_lap(track, span, R_SEND, kprof::payload<R_SEND>(peer, row));
   }
   for (uint32_t peer = 0; peer < call.world_size; ++peer) {
+    kprof::WaitSpan wait = span;
     uint64_t seen = 0;
-    while ((seen = load_system(call.word(call.rank, peer, row))) >> 32 != call.epoch) kprof::platform::pause();
-    span = kprof::profile_lap(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, row));
+    while ((seen = load_system(call.word(call.rank, peer, row))) >> 32 != call.epoch) {
+      // Says once that the wait lasts long: when the kernel hangs, kprof tells who waits for whom.
+      kprof::still_waiting(track, wait, R_WAIT, kprof::payload<R_WAIT>(peer, row),
+                           {static_cast<uint32_t>(seen >> 32), call.epoch});
+      kprof::platform::pause();
+    }
+    span = kprof::profile_lap(track, wait, R_WAIT, kprof::payload<R_WAIT>(peer, row));
     if (thread_id() == 0) copy_bits(&call.sums[peer * num_blocks() + row], static_cast<uint32_t>(seen));
   }
 }
