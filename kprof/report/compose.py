@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis import Finding, Limit
+from kprof.analysis.findings.found import Ingredient, Rest
 from kprof.analysis.wording import counted, duration, members, percent
 from kprof.report.blocks import (
     Bar,
@@ -25,8 +27,6 @@ from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
 from kprof.report.sections import sections
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding, Limit
-    from kprof.analysis.findings.found import Ingredient
     from kprof.report.figures import Figure
     from kprof.report.model import Report
 
@@ -73,9 +73,12 @@ def _doubt(sentence: str, remedy: str, tone: Tone) -> Paragraph:
 
 def _answer(report: Report, figures: dict[str, Figure]) -> list[Block]:
     """The headline, what to do, and what pays."""
-    points = _points(report, figures)
+    subject, points = report.found.subject, _points(report, figures)
+    parts = _ingredients(report, _FEWEST_POINTS - len(points))
+    points += parts
+    is_point = {Finding: True, Limit: report.found.design is not None, Rest: bool(parts)}
     blocks: list[Block] = [Headline(f"{report.verdict}.")]
-    if report.advice and not any(point.advice in report.advice for point in points):
+    if report.advice and not is_point.get(type(subject)):
         blocks.append(Paragraph(f"{report.advice}.", "What to do:", depth=Depth.SUMMARY))
     if report.found.about:
         blocks.append(Paragraph(f"{report.found.about}.", tone=Tone.FINE))
@@ -83,26 +86,30 @@ def _answer(report: Report, figures: dict[str, Figure]) -> list[Block]:
         at_most = MOST_ON_FIRST_SCREEN + (report.found.design is not None)
         blocks.append(Points(tuple(points), at_most))
     rest = report.found.rest
-    said = [rest.sentence] if rest.sentence != report.verdict else []
+    said = [rest.sentence] if rest is not subject else []
     if said := [text for text in (*said, rest.below) if text]:
         blocks.append(Paragraph(f"{'. '.join(said)}.", tone=Tone.FINE))
     return blocks
 
 
 def _points(report: Report, figures: dict[str, Figure]) -> list[Point]:
-    """Findings; where they are few, also the design and what a typical call is made of."""
+    """The design in the headline, findings, and where these are few, the design's other limits."""
     found = report.found
     points = [_of_design(report, found.design, figures)] if found.design else []
     points += [
         _of_finding(report, number, finding, figures)
         for number, finding in enumerate(report.findings, start=1)
     ]
-    limits = [limit for limit in found.rest.limits if limit.sentence != report.verdict]
-    points += map(_of_limit, limits[: max(0, _FEWEST_POINTS - len(points))])
-    if not report.findings or (found.rest.unexplained or 0.0) >= _IS_MOST:
-        parts = found.rest.ingredients[: max(0, _FEWEST_POINTS - len(points))]
-        points += map(_of_ingredient, parts)
-    return points
+    limits = [limit for limit in found.rest.limits if limit is not found.subject]
+    return points + [_of_limit(limit) for limit in limits[: max(0, _FEWEST_POINTS - len(points))]]
+
+
+def _ingredients(report: Report, at_most: int) -> list[Point]:
+    """What a typical call is made of, where findings explain little."""
+    rest = report.found.rest
+    if report.findings and (rest.unexplained or 0.0) < _IS_MOST:
+        return []
+    return [_of_ingredient(part) for part in rest.ingredients[: max(0, at_most)]]
 
 
 def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str, Figure]) -> Point:
@@ -120,7 +127,7 @@ def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str
         detail=f"detail-{number}",
         figure=(figure, _NAMES[figure]) if figure else None,
         picture=picture(report, finding) if figures else None,
-        is_headline=report.verdict == finding.sentence,
+        is_headline=finding is report.found.subject,
     )
 
 
@@ -139,7 +146,7 @@ def _of_design(report: Report, design: Limit, figures: dict[str, Figure]) -> Poi
         command=report.command_for(design),
         id=design.id,
         picture=picture(report, design) if figures else None,
-        is_headline=True,
+        is_headline=isinstance(report.found.subject, Limit),
     )
 
 

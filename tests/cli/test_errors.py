@@ -175,7 +175,7 @@ def test_a_system_that_gives_no_threads_is_one_line(kprof, small, monkeypatch):
     monkeypatch.setattr("kprof.analysis.stats", refuse)
     result = kprof("stats", small)
     assert result.code == 1
-    assert "no more threads" in result.error_line
+    assert "not let this process start more threads" in result.error_line
 
 
 @pytest.mark.parametrize("flags", [[], ["--csv"], ["--json"]])

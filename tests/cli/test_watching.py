@@ -203,7 +203,7 @@ def test_a_run_that_has_not_begun_is_waited_for(
     result = kprof("watch", str(tmp_path / "run.kprof"))
     assert result.code == 0
     assert result.err.count("waiting for ranks to start recording into") == 1
-    assert "run.kprof yet; Ctrl-C ends this" in result.err
+    assert "run.kprof; press Ctrl-C to stop" in result.err
     assert len(result.out.splitlines()) == 2
     assert next(begin, None) is None
 

@@ -80,13 +80,17 @@ class Findings:
     design: Limit | None = None
 
     @property
-    def headline(self) -> str:
-        """What a reader sees first: that the run hung, what pays most, or why nothing does."""
+    def subject(self) -> Doubt | Limit | Finding | Rest:
+        """What the headline is about: that the run hung, what pays most, or why nothing does."""
         if self._hung is not None:
-            return self._hung.sentence
-        if self._limit is not None:
-            return self._limit.sentence
-        return self.findings[0].sentence if self.findings else self.rest.sentence
+            return self._hung
+        limit = limit_in_front(self.rest, self.findings)
+        return limit or (self.findings[0] if self.findings else self.rest)
+
+    @property
+    def headline(self) -> str:
+        """What a reader sees first."""
+        return self.subject.sentence
 
     @property
     def about(self) -> str:
@@ -97,12 +101,11 @@ class Findings:
     @property
     def advice(self) -> str:
         """What to do about what the headline says; empty where there is nothing to do."""
-        if self._hung is not None:
-            return self._hung.remedy
-        if self._limit is not None:
-            return self._limit.advice
-        if self.findings:
-            return self.findings[0].advice
+        subject = self.subject
+        if isinstance(subject, Doubt):
+            return subject.remedy
+        if not isinstance(subject, Rest):
+            return subject.advice
         first = next(iter(self.rest.ingredients), None)
         if first is None or self.rest.is_busy:
             return ""
@@ -122,10 +125,6 @@ class Findings:
     def shown(self) -> tuple[Finding | Limit, ...]:
         """What readers number: the findings, then the design if the headline is about it."""
         return (*self.findings, *([self.design] if self.design else []))
-
-    @property
-    def _limit(self) -> Limit | None:
-        return limit_in_front(self.rest, self.findings)
 
 
 def limit_in_front(rest: Rest, findings: Sequence[Finding]) -> Limit | None:

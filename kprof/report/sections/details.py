@@ -30,7 +30,7 @@ def details(report: Report, has_trace: bool) -> list[Block]:
     for text in filter(None, (report.found.rest.sentence, report.found.rest.below)):
         blocks.append(Paragraph(f"{text}.", depth=Depth.PAGE))
     for limit in report.found.rest.limits:
-        if limit.sentence != report.verdict:
+        if limit is not report.found.subject:
             text = f"{limit.by_design}. What to do: {limit.advice}."
             blocks.append(Paragraph(text, tone=Tone.FINE))
     for doubt in report.found.doubts:
