@@ -161,8 +161,7 @@ def _range_ns(values: Sequence[float]) -> str:
 
 
 def describe_overhead(manifest: Manifest) -> str:
-    """What recording cost the workload, compared to the noise between equal runs, in one
-    sentence."""
+    """What recording cost, in one sentence, compared to the noise between equal runs."""
     overhead = manifest.overhead
     if overhead is None:
         return f"cost not measured: {manifest.overhead_note}"

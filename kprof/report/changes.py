@@ -1,5 +1,4 @@
-"""Where two recordings differ: which places take longer than before, in which calls, and which took
-longer then."""
+"""Where two recordings differ: what takes longer or less long than before, and in which calls."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """The open recorders of this process, and what happens to them when it forks or ends.
 
-- When it ends (return, exception, sys.exit, SIGTERM, SIGINT) every open recorder is closed. If that
-fails, there is one line on stderr and a message for `kprof record`; the workload keeps its own exit
-code. - In a forked child the parent's recorders are off, and their buffers are null. The child may
-open its own recorder, with its own rank. - multiprocessing ends its forked children with os._exit.
-One of its finalizers closes the recorders of such a child.
+- When the process ends (return, exception, sys.exit, SIGTERM, SIGINT), every open recorder is
+  closed. If that fails, stderr gets one line and `kprof record` a message; the workload keeps its
+  own exit code.
+- In a forked child the parent's recorders are off, and their buffers are null. The child may open
+  its own recorder, with its own rank.
+- multiprocessing ends its forked children with os._exit. One of its finalizers closes the recorders
+  of such a child.
 """
 
 from __future__ import annotations
