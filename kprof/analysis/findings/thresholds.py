@@ -160,6 +160,16 @@ MOST_SAVED: Final = 5.0
 LEAST_KNOWN: Final = 4
 LEAST_TOLD: Final = 16
 
+# --- The first event of every track (`kinds/cold_start.py`) -------------------------------------
+
+# First events take so many times as long as later ones. As ITEM_RATIO: `skinny_gemm-ring` has 4.0.
+COLD_RATIO: Final = 2.0
+# So many later events on a track tell what is usual. chance: with fewer, every n-th event is first.
+LATER_PER_TRACK: Final = 7
+# This part of the first ones is slow, and of the later ones usual. In `skinny_gemm-ring` all are;
+# of an event in ten, later ones that are as slow would be every n-th.
+NEARLY_ALL_COLD: Final = 0.95
+
 # --- Links (`kinds/slow_transfer.py`) -----------------------------------------------------------
 
 # The spread of transfers where too few were seen to tell. accuracy: lognormal noise of 20 %.

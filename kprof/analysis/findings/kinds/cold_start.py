@@ -1,0 +1,77 @@
+"""The first event of a region on every track takes longer than the later ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kprof.analysis.findings import words
+from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.excess import ALL
+from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.thresholds import (
+    COLD_RATIO,
+    LATER_PER_TRACK,
+    LEAST_ELEMENTS,
+    NEARLY_ALL_COLD,
+)
+from kprof.analysis.replay.elements import Family
+from kprof.analysis.replay.spans import Bools
+from kprof.analysis.wording import ratio
+
+
+class ColdStart(Kind):
+    """The first event of a region on every track takes longer than the later ones."""
+
+    name = "cold_start"
+    finds = "the first event of a region on every track takes longer than the later ones"
+    replays = "it takes as long as the later ones"
+    rests_on = frozenset({RestsOn.TIMES})
+    # Before single slow events: these are all first ones.
+    order = 0
+
+    def candidates(self, comparable: Comparable) -> list[Candidate]:
+        """The first events, if nearly all of them take much longer than nearly all later ones."""
+        if comparable.family is not Family.OWN:
+            return []
+        elements, chosen, value = comparable.basis.elements, comparable.chosen, comparable.value_ns
+        is_first = elements.turn[chosen] == 0
+        if not _can_tell(is_first):
+            return []
+        usual_ns = max(float(np.median(value[~is_first])), comparable.least_ns)
+        cold_ns = float(np.median(value[is_first]))
+        is_slow = value > np.sqrt(COLD_RATIO) * usual_ns
+        is_cold = cold_ns >= COLD_RATIO * usual_ns and is_slow[is_first].mean() >= NEARLY_ALL_COLD
+        if not is_cold or is_slow[~is_first].mean() > 1 - NEARLY_ALL_COLD:
+            return []
+        saved_ns = value[is_first] * (1 - usual_ns / cold_ns)
+        value[is_first] -= saved_ns
+        excess = np.zeros(comparable.basis.num_calls)
+        excess[np.unique(elements.call[chosen[is_first]])] = np.log(cold_ns / usual_ns)
+        everywhere = (Place(ALL, ALL),)
+        first = chosen[is_first]
+        return [comparable.candidate(self.name, everywhere, excess, first, saved_ns, is_alone=True)]
+
+    def figures(self, is_wait: bool) -> tuple[str, ...]:
+        """Blocks up close."""
+        return ("gantt",)
+
+    def fact(self, finding: Finding) -> str:
+        """The first expert on every track is 4.0x slower than later ones"""
+        slower = f"{ratio(finding.factor)} slower than later ones"
+        region = finding.region or "event of a region"
+        return f"The first {region} on every track is {slower}{words.when(finding)}"
+
+    def advice(self, finding: Finding) -> str:
+        """Move the cold start away."""
+        if finding.is_on_gpu:
+            return "begin its first load earlier, or prefetch its code and data before the loop"
+        return "look at what the first one meets: page faults, cold caches, allocations"
+
+
+KIND = ColdStart()
+
+
+def _can_tell(is_first: Bools) -> bool:
+    """Whether there are enough tracks, and enough later events on each to compare with."""
+    num_first = int(is_first.sum())
+    return num_first >= LEAST_ELEMENTS and len(is_first) >= (1 + LATER_PER_TRACK) * num_first

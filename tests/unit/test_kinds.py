@@ -1,0 +1,53 @@
+"""Kinds of findings, each with a planted case that no simulated topology has."""
+
+from __future__ import annotations
+
+import pytest
+
+from kprof import analysis
+from kprof.analysis import Finding, Summary
+from synthetic import TraceBuilder
+
+
+def findings_of(build: TraceBuilder) -> tuple[Finding, ...]:
+    return analysis.find(Summary.of(build.trace())).findings
+
+
+def cold_start(slow_turns: tuple[int, ...], num_blocks: int = 8) -> TraceBuilder:
+    """Calls in which some of the twelve events of every block take 9 us, the others 1."""
+    build = TraceBuilder('REGION(R_ADD, "add", compute)', 2)
+    for launch in range(4):
+        build.launch(launch, "kernel")
+        for rank in range(2):
+            for block in range(num_blocks):
+                now_ns = 1_000_000 * launch
+                for turn in range(12):
+                    length_ns = 9_000 if turn in slow_turns else 1_000
+                    build.span(
+                        rank=rank,
+                        block=block,
+                        launch=launch,
+                        region="add",
+                        start_ns=now_ns,
+                        duration_ns=length_ns,
+                    )
+                    now_ns += length_ns
+    return build
+
+
+def test_a_cold_start_is_the_first_event_of_every_track() -> None:
+    (finding,) = findings_of(cold_start((0,)))
+    assert (finding.kind.name, finding.region, finding.ranks) == ("cold_start", "add", ())
+    # Each call takes 20 us instead of 12.
+    assert finding.share == pytest.approx(8 / 20, rel=0.02)
+    assert finding.factor == pytest.approx(9.0)
+    assert finding.sentence == (
+        "The first add on every track is 9.0x slower than later ones; fixing it would save up to 40 %"
+    )
+    assert finding.where_ns is not None
+
+
+@pytest.mark.parametrize("slow_turns", [(5,), (0, 6)])
+def test_slow_events_elsewhere_are_no_cold_start(slow_turns: tuple[int, ...]) -> None:
+    names = [finding.kind.name for finding in findings_of(cold_start(slow_turns))]
+    assert names == ["slow_events"]
