@@ -460,7 +460,7 @@ def test_a_hole_is_no_idle_gap_where_waits_are_not_recorded() -> None:
     assert "idle_gap" not in {finding.kind.name for finding in switched_off.findings}
     said = doubt(switched_off, DoubtKind.NO_WAITS).sentence
     assert said == (
-        "No wait was recorded, and load/wait could have been: where a block waits, it looks idle"
+        "No wait was recorded, and load/wait could have been: a block that waits looks idle"
     )
 
 

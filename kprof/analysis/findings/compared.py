@@ -21,7 +21,7 @@ def nothing_to_compare(summary: Summary) -> Doubt | None:
     if blocks == 1:
         return Doubt(
             DoubtKind.ONE_BLOCK,
-            f"Only one block was {past}: there is no other to compare it with",
+            f"Only one block was {past}: there is nothing to compare it with",
             f"{verb} more ranks or blocks to compare them",
         )
     if summary.trace.manifest.world_size == 1:
@@ -30,7 +30,7 @@ def nothing_to_compare(summary: Summary) -> Doubt | None:
         return None  # a kernel for one GPU, whose warps wait for each other
     return Doubt(
         DoubtKind.ONE_RANK,
-        f"Only one rank was {past}: who waits for whom is not known",
+        f"Only one rank was {past}: kprof cannot tell who waits for whom",
         f"{verb} all ranks to compare them",
     )
 
@@ -42,7 +42,7 @@ def one_call(summary: Summary) -> Doubt | None:
         return None
     return Doubt(
         DoubtKind.ONE_CALL,
-        "Only one call was recorded: what is chance and what comes again cannot be told apart",
+        "Only one call was recorded: kprof cannot tell what is chance and what recurs",
         "record ten calls or more",
     )
 
@@ -58,7 +58,7 @@ def part_of_launches(summary: Summary) -> Doubt | None:
         verb, past, how = "record", "recorded", ", ".join(parts)
     return Doubt(
         DoubtKind.PART_OF_LAUNCHES,
-        f"Only part of each launch was {past} ({how}): nothing is known of its other blocks",
+        f"Only part of each launch was {past} ({how}): its other blocks are unknown",
         f"{verb} whole launches to see how work spreads over blocks",
         frozenset({RestsOn.ALL_BLOCKS}),
         evidence={"part": how},

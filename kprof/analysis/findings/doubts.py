@@ -79,7 +79,7 @@ def _lost_events(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.LOST_EVENTS,
         f"{members('Rank', lost)} lost {counted(sum(lost.values()), 'event', 'events')}, "
-        f"{percent(share)} of all: counts and sums are too small",
+        f"{percent(share)} of all: counts and sums are too low",
         f"record again with {size}, or with fewer regions",
         undermined,
         is_grave=bool(undermined),
@@ -95,8 +95,8 @@ def _missing_ranks(summary: Summary) -> Doubt | None:
         return None
     return Doubt(
         DoubtKind.MISSING_RANKS,
-        f"{members('Rank', missing)} of {manifest.world_size} left no events: only waits for "
-        f"{'it' if len(missing) == 1 else 'them'} are known",
+        f"{members('Rank', missing)} of {manifest.world_size} left no events: only "
+        f"waits for {'it' if len(missing) == 1 else 'them'} are known",
         "look at the workload's own output for why a rank ended early, and record again",
         is_grave=True,
         ranks=tuple(missing),
@@ -129,8 +129,8 @@ def _open_spans(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.OPEN_SPANS,
         f"{counted(sum(opened.values()), 'span', 'spans')} on {members('rank', opened)} never "
-        "ended, and count nowhere",
-        "look at the open spans in the trace: they are what blocks did when the recording stopped",
+        "ended; excluded from all statistics",
+        "look at the open spans in the trace: they show what blocks did when the recording stopped",
         ranks=tuple(opened),
         evidence={"open": opened},
     )
@@ -166,7 +166,7 @@ def _unaligned(summary: Summary) -> Doubt | None:
     reason = trace.manifest.alignment_note or "the recording has no clock calibration"
     return Doubt(
         DoubtKind.UNALIGNED_CLOCKS,
-        f"The ranks are not on one clock ({reason}): each is judged by itself",
+        f"The ranks have no common clock ({reason}): each is analysed by itself",
         "record with clock calibration to see what one rank costs the others",
         _COMMON_CLOCK,
         is_grave=True,
@@ -200,7 +200,8 @@ def _causality(summary: Summary) -> Doubt | None:
         f"{count:,} of {int(table['flows'].sum()):,} waits ended before their send began, "
         f"{beyond:,} of them by more than the clock error of "
         f"{duration(float(bad['bound_ns'].max()))}",
-        "calibrate closer to the run; if it stays, check that no slot is used twice in one launch",
+        "calibrate closer to the run; if that does not help, check that no slot is used twice in "
+        "one launch",
         _COMMON_CLOCK if beyond else frozenset(),
         is_grave=bool(beyond),
         ranks=tuple(sorted({*bad["src"].astype(int), *bad["dst"].astype(int)})),
@@ -226,8 +227,8 @@ def _shared_cores(summary: Summary) -> Doubt | None:
 def _scheduled(fact: str, remedy: str, ranks: Sequence[RankInfo], cores: int) -> Doubt:
     return Doubt(
         DoubtKind.SHARED_CORES,
-        f"{fact}: times here are the scheduler's, counts are the kernel's",
-        f"{remedy} for times that mean something",
+        f"{fact}: timings reflect OS scheduling; only counts are reliable",
+        f"{remedy} for meaningful times",
         frozenset({RestsOn.TIMES}),
         is_grave=True,
         ranks=tuple(info.rank for info in ranks),
@@ -275,8 +276,8 @@ def _sampled_flows(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.SAMPLED_FLOWS,
         f"Sends and waits were paired in {len(paired.ordinals)} of {paired.of_calls} calls, "
-        "evenly spread: late senders and transfers are sums over those",
-        "select launches (--launches) to look at others; all other numbers are of the whole run",
+        "evenly spread: sums of late senders and transfers cover only these",
+        "select launches (--launches) to look at others; all other numbers cover the whole run",
         evidence={"calls": list(paired.ordinals), "of_calls": paired.of_calls},
     )
 
@@ -293,7 +294,7 @@ def _unmatched(summary: Summary) -> Doubt | None:
         DoubtKind.UNMATCHED_FLOWS,
         f"{counted(sends, 'send', 'sends')} released no recorded wait, and "
         f"{counted(waits, 'wait has', 'waits have')} no recorded send",
-        "expected where one span stands for several sends; "
+        "expected if one span stands for several sends; "
         "else check that both sides record the same slot",
         evidence={"rows": table.to_dict("records")},
     )
@@ -307,20 +308,21 @@ def _no_waits(summary: Summary) -> Doubt | None:
             return Doubt(
                 DoubtKind.NO_WAITS,
                 f"No wait was recorded, and {listed(declared[:_MAX_QUOTED])} could have been: "
-                "where a block waits, it looks idle",
-                "expected of a kernel that never waits; else record its waits, too, to see who "
+                "a block that waits looks idle",
+                "expected of a kernel that never waits; else record its waits to see who "
                 "waited and for whom",
                 frozenset({RestsOn.WAITS}),
             )
         return Doubt(
             DoubtKind.NO_WAITS,
-            "No region of category wait or sync was recorded: who waited for whom is not known",
+            "No region of category wait or sync was recorded: kprof cannot tell who waited for "
+            "whom",
             "put a region of category wait around the loops that poll",
         )
     if len(trace.ranks) > 1 and not trace.regions.flows:
         return Doubt(
             DoubtKind.NO_FLOWS,
-            "No FLOW joins sends with waits: what one rank costs the others is not known",
+            "No FLOW joins sends with waits: kprof cannot tell what one rank costs the others",
             "declare FLOW(send, wait) in the regions file; both need peer and slot",
             _COMMON_CLOCK,
         )

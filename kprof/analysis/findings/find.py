@@ -144,7 +144,7 @@ def _rank_by_rank(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Ki
         ]
         found += _in_trace(own, explanation, its)
     found = _with_ids(_alike(found))
-    said = "" if found else "No rank by itself has anything that would make its calls shorter"
+    said = "" if found else "No rank by itself has anything to fix that would shorten its calls"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0))
 
 
@@ -196,14 +196,14 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind])
     if any(doubt.kind is DoubtKind.ONE_BLOCK for doubt in doubts):
         said = "The one block has no other to compare its counts with"
     if not any(kind.counts_items for kind in kinds):
-        said = "Nothing else can be said about this recording"
+        said = "This recording allows no other conclusion"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
 
 
 def _not_replayed(error: CallTooLargeError) -> Doubt:
     return Doubt(
         DoubtKind.NOT_REPLAYED,
-        f"No gain can be worked out: {error.reason}",
+        f"Gains cannot be computed: {error.reason}",
         error.remedy,
         frozenset({RestsOn.TIMES}),
         is_grave=True,
@@ -233,9 +233,9 @@ def _of_sample(explanation: Explanation) -> Iterator[Doubt]:
         yield Doubt(
             DoubtKind.WARM_UP,
             f"{members('Call', explanation.warm_up)} took much longer than "
-            f"{_others(explanation)}: a warm-up, left out of findings and efficiency",
+            f"{_others(explanation)}: a warm-up, excluded from findings and efficiency",
             "call the kernel once with a null buffer before the calls that count; tables and "
-            "pictures hold every call, --launches chooses",
+            "figures include every call, --launches selects",
             evidence={"calls": list(explanation.warm_up)},
         )
     looked_at, steady = len(explanation.ordinals), explanation.num_calls - len(explanation.warm_up)

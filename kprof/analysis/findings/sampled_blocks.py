@@ -33,7 +33,7 @@ def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
     return summary.select(blocks=blocks), Doubt(
         DoubtKind.NOT_REPLAYED,
         f"A call has more events than are replayed: {counted(len(blocks), 'block', 'blocks')} of "
-        f"{len(table):,} stand for all, and waits for others stay as long as they were",
+        f"{len(table):,} stand for all; waits for other blocks keep their length",
         "select ranks that exchange data, or blocks (--ranks, --blocks), to look at others",
         frozenset({RestsOn.ALL_BLOCKS}),
         is_grave=True,
