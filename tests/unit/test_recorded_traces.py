@@ -80,7 +80,7 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
     assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
 
 
-NOTHING = "No single rank, block, link or call costs 3 % or more. A typical call is "
+NOTHING = "No rank, block, link or call costs 3 %. A typical call is "
 LAST_WAVE = "Not all blocks fit at once, and the last wave is not full; changing this alone would save up to "
 HEADLINES = {
     "all_to_all-token_flags-4xH200-skew3-264blocks": "combine/send runs on only 23-29 of 264 blocks; "

@@ -38,8 +38,11 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
         else_ = " else" if is_design else ""
         text = f"Nothing{else_} stands out: {work} useful work {percent(useful)} of the time"
     else:
-        what = "Nothing else" if is_design else "No single rank, block, link or call"
-        text = f"{what} costs {percent(explanation.least_share)} or more{_path(made_of)}"
+        least = percent(explanation.least_share)
+        text = f"No rank, block, link or call costs {least}"
+        if is_design:
+            text = f"Nothing else costs {least} or more"
+        text += _path(made_of)
     return replace(rest, sentence=text)
 
 
