@@ -23,7 +23,7 @@ _OF_GAPS: Final = {
     "between launches": "fuse the launches, or capture them in a graph",
     "between regions": "put a region around what happens there, to see what it is",
 }
-_OF_ONE_RANK: Final = {
+_GAPS_OF_ONE_RANK: Final = {
     "before the first event": "begin to record earlier, or start fewer blocks, to see what it is",
 }
 _OF_CATEGORIES: Final = {
@@ -31,6 +31,11 @@ _OF_CATEGORIES: Final = {
     "wait": "batch transfers, or overlap them with other work",
     "sync": "wait only for the data that a block needs, not for all blocks or for a lock",
     "other": "look at what it does",
+}
+# For kernels of one GPU: no data travels there.
+_CATEGORIES_OF_ONE_RANK: Final = {
+    "compute": "make it faster, or overlap it with loads",
+    "wait": "hand over larger items, or overlap waiting with other work",
 }
 _MOVES: Final = "send fewer bytes or larger batches, use wider stores, or overlap with other work"
 _IS_AT_CEILING: Final = "send fewer bytes, or overlap with other work: the device is at its limit"
@@ -54,8 +59,10 @@ def _ingredient(summary: Summary, region: str, share: float, category: str) -> I
         if of_ceiling is not None:
             advice = _IS_AT_CEILING if of_ceiling >= NEAR_CEILING else _IS_BELOW
     else:
-        gaps = _OF_GAPS if len(summary.trace.ranks) > 1 else _OF_GAPS | _OF_ONE_RANK
-        advice = gaps.get(region) or _OF_CATEGORIES[category]
+        gaps, categories = _OF_GAPS, _OF_CATEGORIES
+        if len(summary.trace.ranks) == 1:
+            gaps, categories = gaps | _GAPS_OF_ONE_RANK, categories | _CATEGORIES_OF_ONE_RANK
+        advice = gaps.get(region) or categories[category]
     return Ingredient(region, share, gb_s, of_ceiling, advice)
 
 
