@@ -205,10 +205,11 @@ def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple
     """The kernel and the number of blocks of every launch: at least those that recorded spans."""
     import pandas as pd
 
-    columns = pd.DataFrame({name: table[name] for name in ("rank", "launch", "block")})
-    seen = columns.groupby(launch).agg({"rank": "first", "launch": "first", "block": "max"})
+    first = np.unique(launch, return_index=True)[1]
+    seen = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(seen, launch, table["block"] + 1)
+    keys = pd.DataFrame({name: table[name][first] for name in ("rank", "launch")})
     known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
-    named = seen.merge(known, on=["rank", "launch"], how="left")
+    named = keys.merge(known, on=["rank", "launch"], how="left")
     num_blocks = named["num_blocks"].fillna(0).to_numpy(dtype=np.int64)
-    seen_blocks = named["block"].to_numpy(dtype=np.int64) + 1
-    return tuple(named["kernel"].fillna("").astype(str)), np.maximum(num_blocks, seen_blocks)
+    return tuple(named["kernel"].fillna("").astype(str)), np.maximum(num_blocks, seen)
