@@ -71,6 +71,10 @@ class ArenaError(KprofError):
     """A record arena is too small for one chunk, or its bytes are not an arena."""
 
 
+class NoRoomError(ArenaError):
+    """The device has no memory for a record arena of that size."""
+
+
 class RecorderError(KprofError):
     """The recorder was used in a way that would lose or mix events."""
 
@@ -100,6 +104,10 @@ class WorkloadError(KprofError):
 
 class StillRecordingError(WorkloadError):
     """The recorded command has ended and ranks of it have not; the message says how to go on."""
+
+
+class NothingRecordedError(WorkloadError):
+    """The recorded command ended well, and no process of it had anything to record."""
 
 
 class ClockError(KprofError):

@@ -18,7 +18,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.devices import gpu
-from kprof.errors import ArenaError
+from kprof.errors import NoRoomError
 
 if TYPE_CHECKING:
     import torch
@@ -202,7 +202,7 @@ Memory = HostMemory | TorchMemory
 def allocate(size_bytes: int, device: str) -> Memory:
     """Memory on "cpu" or a torch device such as "cuda:3".
 
-    Raises ArenaError if there is too little.
+    Raises NoRoomError if there is too little.
     """
     try:
         if device == "cpu":
@@ -212,7 +212,7 @@ def allocate(size_bytes: int, device: str) -> Memory:
         # torch.OutOfMemoryError is a RuntimeError; torch's other errors here speak for themselves.
         if isinstance(error, RuntimeError) and "out of memory" not in str(error).lower():
             raise
-        raise ArenaError(
+        raise NoRoomError(
             f"no room for a record arena of {size_bytes >> 20:,} MiB on {device}; "
             "give a smaller --arena-size"
         ) from error

@@ -20,7 +20,7 @@ from kprof.regions import Moment as ClockMoment
 from kprof.triton import device, platform
 from kprof.triton.buffer import Buffer, BuildKey, build_of
 from kprof.triton.platform import INTERPRETED, builtin
-from kprof.triton.values import Moment, Track, Whole
+from kprof.triton.values import Moment, Track
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NO_ROLE: Final = abi.BLOCK_TRACK_WARP
@@ -120,23 +120,23 @@ def open_track(
 
 
 @_callable
-def open_whole(prof: Any, region: Any, *, _call: Any = None) -> Whole:
+def begin_whole(prof: Any, *, _call: Any = None) -> Moment:
     """Begins the only span of a program whose launch shares chunks (`Recorder.launch`)."""
     call: _Call = _call
     *words, name = _parts_of_buffer(prof)
     _check_launch(build_of(name), call)
-    number = tl.constexpr(_constant(region).id)
-    cursor = call.run(device.open_whole, *words, number)
-    return Whole((cursor, *call.now(Track((cursor, words[0]))).parts))
+    return call.now(Track(words[:2]))
 
 
 @_callable
-def close_whole(whole: Whole, region: Any, *, _call: Any = None) -> None:
-    """Ends it."""
+def end_whole(prof: Any, begin: Moment, region: Any, *, _call: Any = None) -> None:
+    """Ends it, and stores its record."""
     call: _Call = _call
-    cursor, begin = whole.parts
-    end = call.now(Track((cursor, cursor))).parts
-    call.run(device.close_whole, cursor, begin, *end, _region_bits(_constant(region)))
+    words = _parts_of_buffer(prof)[:-1]
+    end = call.now(Track(words[:2]))
+    known = _constant(region)
+    bits = tl.constexpr(known.id), _region_bits(known)
+    call.run(device.record_whole, *words, *begin.parts, *end.parts, *bits)
 
 
 @_callable

@@ -51,6 +51,7 @@ START_MASK = tl.constexpr(abi.START_MASK)
 DURATION_SATURATED = tl.constexpr(abi.DURATION_SATURATED)
 SWITCHES_OFFSET = tl.constexpr(abi.SWITCHES_OFFSET)
 BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
+BEFORE_FIRST = tl.constexpr(abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES)
 # The cursor of a track that records nothing: at address 0, before the first record.
 NOWHERE = tl.constexpr((abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES) | abi.STORES_NOTHING)
 # The bits in which NOWHERE and the cursor of a full chunk at address 0 differ.
@@ -318,7 +319,7 @@ def claimed_slot(
 
 
 @triton.jit
-def open_whole(
+def whole_slot(
     arena_word: tensor,
     launch_word: tensor,
     first_word: tensor,
@@ -332,29 +333,41 @@ def open_whole(
     offset = block // RECORDS_PER_CHUNK
     slot = block % RECORDS_PER_CHUNK
     if offset < low_of(reserved_word):
-        cursor = begin_chunk(
-            arena,
-            low_of(first_word) + offset,
-            block,
-            platform.number(BLOCK_TRACK_WARP),
-            launch_word,
-            reserved_word,
-            platform.number(-1),
-            bits | tl.where(slot == 0, 0, STORES_NOTHING),
-            CHUNK_OF_PROGRAMS,
-        )
-        cursor = (cursor & ~STORES_NOTHING) + slot * RECORD_BYTES
+        chunk_idx = low_of(first_word) + offset
+        if slot == 0:
+            begin_chunk(
+                arena,
+                chunk_idx,
+                block,
+                platform.number(BLOCK_TRACK_WARP),
+                launch_word,
+                reserved_word,
+                platform.number(-1),
+                bits,
+                CHUNK_OF_PROGRAMS,
+            )
+        chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
+        cursor = (chunk + BEFORE_FIRST + slot * RECORD_BYTES) | bits
     else:
         cursor = claimed_slot(arena, launch_word, reserved_word, block, bits, region)
     return cursor
 
 
 @triton.jit
-def close_whole(cursor: tensor, begin: tensor, end: tensor, region_bits: constexpr) -> None:
-    """Stores the record of a whole program."""
-    duration = duration_of(begin, end)
+def record_whole(
+    arena_word: tensor,
+    launch_word: tensor,
+    first_word: tensor,
+    reserved_word: tensor,
+    begin: tensor,
+    end: tensor,
+    region: constexpr,
+    region_bits: constexpr,
+) -> None:
+    """Stores the record of a whole program, at its end: nothing of it delays the beginning."""
+    cursor = whole_slot(arena_word, launch_word, first_word, reserved_word, region)
     word0 = (begin & START_MASK) | region_bits
-    platform.store_record(cursor, word0, joined(duration, platform.hw_id()))
+    platform.store_record(cursor, word0, joined(duration_of(begin, end), platform.hw_id()))
 
 
 @triton.jit

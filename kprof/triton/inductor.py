@@ -65,6 +65,7 @@ def wrap_launcher(module: ModuleType) -> None:
 
     check_torch(torch.__version__)
     copies = _Copies()
+    _announce_replays(torch.cuda.CUDAGraph, copies)
     original = module.CachingAutotuner.run
 
     @wraps(original)
@@ -78,7 +79,8 @@ def wrap_launcher(module: ModuleType) -> None:
         elif not benchmark_run:
             if tuner.triton_interpret and not kwargs and copies.interpret(tuner, args):
                 return None
-            copies.take_over(tuner)
+            if not _is_searched(tuner):
+                copies.take_over(tuner)
         result = original(tuner, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
         if is_ours:
             tuner.launchers = launchers
@@ -87,6 +89,23 @@ def wrap_launcher(module: ModuleType) -> None:
         return result
 
     module.CachingAutotuner.run = run
+
+
+def _announce_replays(graphs: Any, copies: _Copies) -> None:
+    """Tells the recorder of every replay of a graph, before it."""
+    original = graphs.replay
+
+    @wraps(original)
+    def replay(graph: Any) -> None:
+        if copies.recorder is not None:
+            try:
+                copies.recorder.note_replay()
+            except Exception as error:
+                copies.recorder = None
+                complain(f"graphs may lose events: {error}")
+        original(graph)
+
+    graphs.replay = replay
 
 
 class _Unrecorded(Exception):
@@ -101,10 +120,11 @@ class _Copies:
         self._tried: WeakSet[Any] = WeakSet()
         self._interpreted: WeakKeyDictionary[Any, _Copy] = WeakKeyDictionary()
         self._device: int | None = None
+        self.recorder: AnyRecorder | None = None
 
     def take_over(self, tuner: Any) -> None:
-        """Puts our launcher in the place of Inductor's, if the kernel is tuned."""
-        if tuner in self._tried or not _is_tuned(tuner) or is_capturing():
+        """Puts our launcher in the place of the one that Inductor has decided on."""
+        if tuner in self._tried or len(tuner.launchers) != 1 or is_capturing():
             return
         self._tried.add(tuner)
         if tuner.fn.__name__ == _CANDIDATE or tuner.launchers[0].store_cubin:
@@ -118,6 +138,7 @@ class _Copies:
             if device != self._device:
                 raise RecorderError(f"a process records one GPU, this one cuda:{self._device}")
             tuner.launchers = [_launcher(tuner, recorder)]
+            self.recorder = recorder
             # Newer versions of torch remember the one before.
             if hasattr(tuner, "_cached_launcher"):
                 tuner._cached_launcher = None
@@ -150,17 +171,10 @@ def _tell(tuner: Any, error: Exception) -> None:
     complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {reason}")
 
 
-def _is_tuned(tuner: Any) -> bool:
-    if len(tuner.launchers) != 1:
-        return False
-    config, meta = getattr(tuner.launchers[0], "config", None), tuner.inductor_meta
-    searches = {
-        "coordinate_descent_tuning": "found_by_coordesc",
-        "combo_tuning_groups": "found_by_combo_autotune",
-    }
-    return all(
-        getattr(config, found, False) for search, found in searches.items() if meta.get(search)
-    )
+def _is_searched(tuner: Any) -> bool:
+    """Whether Inductor looks for a better configuration in the first launch."""
+    meta = tuner.inductor_meta
+    return bool(meta.get("coordinate_descent_tuning") or meta.get("combo_tuning_groups"))
 
 
 class _Copy:

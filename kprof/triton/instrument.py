@@ -120,14 +120,13 @@ def with_whole_span(kernel: Any, name: str) -> tuple[Any, Regions]:
     names = {
         "kprof_region": regions.define(name, category="compute"),
         "kprof_build": build_name(regions.table, 0),
-        "kprof_open": calls.open_whole,
-        "kprof_close": calls.close_whole,
+        "kprof_begin": calls.begin_whole,
+        "kprof_end": calls.end_whole,
     }
-    close = "kprof_close(kprof_whole, kprof_region)"
-    tree.body = _with_ends(tree.body, close)
+    buffer_words = f"({', '.join(WORDS)}, kprof_build)"
+    tree.body = _with_ends(tree.body, f"kprof_end({buffer_words}, kprof_began, kprof_region)")
     tree.args.args += [ast.arg(word) for word in WORDS]
-    opened = f"kprof_whole = kprof_open(({', '.join(WORDS)}, kprof_build), kprof_region)"
-    _insert_first(tree, opened)
+    _insert_first(tree, f"kprof_began = kprof_begin({buffer_words})")
     return _rebuilt(kernel, _compiled(tree, function, names)), regions
 
 

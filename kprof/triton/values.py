@@ -85,8 +85,3 @@ class Track(Value):
 
 class Moment(Value):
     """A clock reading."""
-
-
-class Whole(Value):
-    """The span of a whole program, which has begun. Parts: the slot before its record, and when it
-    began."""

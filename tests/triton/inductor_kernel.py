@@ -1,4 +1,4 @@
-"""A kernel as Inductor writes them, for a GPU that is not here: `doubled` is its CachingAutotuner."""
+"""Kernels as Inductor writes them, for a GPU that is not here: `doubled` and `normed` are their CachingAutotuners."""
 
 from __future__ import annotations
 
@@ -52,4 +52,40 @@ def triton_poi_fused_doubled_0(in_ptr0, out_ptr0, ks0, scale, xnumel, XBLOCK: tl
     tl.store(out_ptr0 + xindex + ks0, tmp0 * 2 * scale, xmask)
 
 
-doubled = triton_poi_fused_doubled_0
+@triton_heuristics.persistent_reduction(
+    size_hints={"x": 2048, "r0_": 1024},
+    filename=__file__,
+    triton_meta={
+        "signature": {
+            "in_ptr0": "*bf16",
+            "in_ptr1": "*bf16",
+            "out_ptr1": "*bf16",
+            "xnumel": "i32",
+            "r0_numel": "i32",
+            "XBLOCK": "constexpr",
+        },
+        "device": _DEVICE,
+        "constants": {},
+        "configs": [{}],
+    },
+    inductor_meta={
+        "grid_type": "Grid1D",
+        "kernel_name": "triton_per_fused_normed_1",
+        "mutated_arg_names": [],
+        "autotune_hints": set(),
+    },
+)
+@triton.jit
+def triton_per_fused_normed_1(in_ptr0, in_ptr1, out_ptr1, xnumel, r0_numel, XBLOCK: tl.constexpr):
+    R0_BLOCK: tl.constexpr = 1024  # noqa: N806
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    xmask = xindex < xnumel
+    r0_index = tl.arange(0, R0_BLOCK)[None, :]
+    tmp0 = tl.load(in_ptr0 + (r0_index + 1024 * xindex), xmask, other=0.0).to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + r0_index).to(tl.float32)
+    tmp2 = tl.where(xmask, tl.broadcast_to(tmp0 * tmp0, [XBLOCK, R0_BLOCK]), 0)
+    tmp3 = tl.rsqrt(tl.sum(tmp2, 1)[:, None] / 1024.0 + 1e-6)
+    tl.store(out_ptr1 + (r0_index + 1024 * xindex), tmp0 * tmp3 * tmp1 + tmp0, xmask)
+
+
+doubled, normed = triton_poi_fused_doubled_0, triton_per_fused_normed_1

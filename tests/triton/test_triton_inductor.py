@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,8 +181,6 @@ class Tuner:
     def run(self, *args: Any, stream: int, benchmark_run: bool = False) -> None:
         if len(self.launchers) > 1:
             self.launchers = self.launchers[:1]
-        if self.inductor_meta.get("coordinate_descent_tuning"):
-            self.launchers[0].config.found_by_coordesc = True
         self.launchers[0](*args, stream=stream)
 
 
@@ -353,19 +353,36 @@ def test_a_second_gpu_is_left_alone(
     assert "a process records one GPU, this one cuda:1" in capsys.readouterr().err
 
 
-def test_the_copy_has_the_options_and_types_that_inductor_chose(tmp_path: Path) -> None:
-    """Compiled for a GPU by Inductor's own code, as in a process with one."""
+def compiled_both_ways(tuner: Any) -> tuple[Any, Any]:
+    """A kernel of Inductor's and its copy, for a GPU, with the options that Inductor chose."""
+    config = tuner.configs[0]
+    meta = tuner._create_compile_meta(config)
+    options = {"num_warps": config.num_warps, "enable_fp_fusion": True}
+    copy, _ = with_whole_span(tuner.fn, "copy")
+    signature = {**meta["signature"], **dict.fromkeys(WORDS, "i64")}
+    assert list(signature) == copy.arg_names
+
+    def compiled(kernel: Any, signature: dict[str, str]) -> Any:
+        source = ASTSource(kernel, signature, meta["constants"], meta["configs"][0])
+        return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+    return compiled(tuner.fn, meta["signature"]), compiled(copy, signature)
+
+
+@pytest.mark.parametrize("name", ["doubled", "normed"])
+def test_the_copy_computes_the_same(name: str) -> None:
+    """It has the same instructions in floating point, in whatever order the scheduler puts them."""
     require_tested_torch()
     import inductor_kernel
 
-    kernel, _ = with_whole_span(inductor_kernel.doubled.fn, "doubled")
-    config = inductor_kernel.doubled.configs[0]
-    meta = inductor_kernel.doubled._create_compile_meta(config)
-    signature = {**meta["signature"], **dict.fromkeys(WORDS, "i64")}
-    assert list(signature) == kernel.arg_names
-    source = ASTSource(kernel, signature, meta["constants"], meta["configs"][0])
-    options = {"num_warps": config.num_warps, "enable_fp_fusion": True}
-    code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    ptx = code.asm["ptx"]
-    assert ptx.count("%globaltimer") == 4  # a begin and an end; anchors of two kinds of chunk
-    assert code.metadata.num_warps == config.num_warps
+    plain, copy = compiled_both_ways(getattr(inductor_kernel, name))
+    pattern = r"^\s*(?:@%p\d+ )?([a-z0-9.]+\.(?:f16|bf16|f32|f64)(?:x2)?)\s"
+    of_plain, of_copy = (
+        Counter(re.findall(pattern, code.asm["ptx"], flags=re.MULTILINE)) for code in (plain, copy)
+    )
+    assert of_plain == of_copy
+    assert of_plain.total() > 3
+    assert copy.metadata.num_warps == plain.metadata.num_warps
+    # A begin and an end; anchors of two kinds of chunk.
+    assert copy.asm["ptx"].count("%globaltimer") == 4
+    assert "%globaltimer" not in plain.asm["ptx"]

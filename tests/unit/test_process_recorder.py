@@ -7,8 +7,83 @@ from pathlib import Path
 
 import pytest
 
+from kprof.devices import apart, gpu
+from kprof.errors import NoRoomError
 from kprof.recording.rank import process
 from kprof.recording.rank.null_recorder import NullRecorder
+
+
+class Opened(NullRecorder):
+    """Says which thread made it, and with how much memory."""
+
+    rank = 0
+    most_bytes = 1 << 62
+
+    def __init__(self, *arguments: object, arena_bytes: int, **options: object) -> None:
+        if arena_bytes > self.most_bytes:
+            raise NoRoomError("no room")
+        self.arena_bytes = arena_bytes
+        self.notes: list[str] = []
+        self.thread = threading.current_thread()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def under_kprof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Opened]:
+    """As in a workload whose GPU is another one's."""
+    process._tell_of_capture.cache_clear()
+    monkeypatch.setenv(process.RECORD_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(process, "Recorder", Opened)
+    monkeypatch.setattr(process, "_process_recorder", None)
+    monkeypatch.setattr(process.lifetime, "end_well_on_signals", lambda: None)
+    monkeypatch.setattr(process.saver, "start", lambda: None)
+    monkeypatch.setattr(gpu, "capture_reader", lambda _: lambda: False)
+    monkeypatch.setattr(gpu, "with_number", lambda _: "cuda:0")
+    monkeypatch.setattr(apart.gpu, "make_current", lambda _: None)
+    monkeypatch.setattr(Opened, "most_bytes", 1 << 62)
+    return Opened
+
+
+def test_a_recorder_of_a_gpu_is_made_on_a_thread_of_its_own(under_kprof: type[Opened]) -> None:
+    """What the workload has set for torch is set for its thread."""
+    recorder = process.recorder(rank=0, device="cuda")
+    assert isinstance(recorder, under_kprof)
+    assert recorder.thread is not threading.current_thread()
+
+
+def test_what_is_wrong_with_it_is_said_as_ever(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(under_kprof, "most_bytes", 0)
+    assert not process.recorder(rank=0, device="cuda").is_recording
+    assert "rank 0 records nothing: no room" in capsys.readouterr().err
+
+
+def test_no_recorder_is_made_while_a_graph_is_captured(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Launches in the graph are not recorded, which is said once; later ones are."""
+    monkeypatch.setattr(gpu, "capture_reader", lambda _: lambda: True)
+    for _ in range(2):
+        assert not isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
+    assert capsys.readouterr().err.count("launch once before the capture") == 1
+    monkeypatch.setattr(gpu, "capture_reader", lambda _: lambda: False)
+    assert isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
+
+
+def test_an_arena_is_as_large_as_there_is_memory(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(process.ARENA_BYTES_VARIABLE, str(512 << 20))
+    monkeypatch.setattr(under_kprof, "most_bytes", 200 << 20)
+    recorder = process.recorder(rank=0, device="cuda")
+    assert isinstance(recorder, under_kprof)
+    assert recorder.arena_bytes == 128 << 20
+    text = "no room for an arena of 512 MiB on cuda; it has 128 MiB"
+    assert recorder.notes == [text]
+    assert f"kprof: rank 0: {text}\n" in capsys.readouterr().err
 
 
 def test_threads_that_ask_at_once_share_a_recorder(

@@ -22,7 +22,13 @@ from kprof.capture.claims import (
 from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches, name_ranks, sentence_of
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import SAVED, damaged_parts, ranks_with_parts, recover_rank
-from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
+from kprof.errors import (
+    CaptureError,
+    KprofError,
+    NothingRecordedError,
+    OutputExistsError,
+    WorkloadError,
+)
 from kprof.recording.finishing.numbering import number_replays
 from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
 from kprof.recording.finishing.outcome import Outcome, describe_exit
@@ -54,7 +60,9 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     infos = tuple(_with_stop(info, stopped.get(info.rank, "")) for info in infos)
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
-        raise WorkloadError(why, exit_code=_exit_code(outcome))
+        is_idle = outcome is not None and not (outcome.exit_code or started or messages)
+        kind = NothingRecordedError if is_idle else WorkloadError
+        raise kind(why, exit_code=_exit_code(outcome))
     if not started and capture.rank_files(directory, "started"):
         messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]

@@ -50,6 +50,9 @@ class AnyRecorder:
     def resume(self) -> None:
         """Record again."""
 
+    def note_replay(self) -> None:
+        """A graph is about to be replayed on the current stream."""
+
     def step(self) -> None:
         """End a step of the workload."""
 

@@ -23,6 +23,7 @@ from kprof.errors import (
     BuildError,
     CaptureError,
     ClockError,
+    NoRoomError,
     RankTakenError,
     RecorderError,
     TargetError,
@@ -59,6 +60,8 @@ _REFUSALS: Final = (
     RankTakenError,
     TargetError,
 )
+# Where there is no memory for more, arenas are halved down to this.
+_LEAST_ARENA_BYTES: Final = 1 << 20
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -193,12 +196,11 @@ def _open(
         make = partial(
             make,
             directory,
-            arena_bytes=_arena_bytes(),
             timer=timer,
             wanted=msgspec.json.decode(os.environ.get(WANTED_VARIABLE, "{}"), type=Wanted),
             retention=msgspec.json.decode(os.environ.get(RETENTION_VARIABLE, "{}"), type=Retention),
         )
-        return apart(make.keywords["device"], make)
+        return apart(make.keywords["device"], partial(_largest, make, _arena_bytes()))
     except (*_REFUSALS, msgspec.MsgspecError) as error:
         complaints.tell(directory, f"rank {rank} records nothing: {error}")
         return NullRecorder()
@@ -218,6 +220,27 @@ def _must_wait(device: str) -> bool:
         return False
     _tell_of_capture()
     return True
+
+
+def _largest(make: partial[Recorder], arena_bytes: int) -> Recorder:
+    """A recorder whose arena is as large as asked for or, if there is less memory, a part of it."""
+    wanted_bytes = arena_bytes
+    while True:
+        try:
+            recorder = make(arena_bytes=arena_bytes)
+        except NoRoomError:
+            arena_bytes //= 2
+            if arena_bytes < _LEAST_ARENA_BYTES:
+                raise
+            continue
+        if arena_bytes < wanted_bytes:
+            text = (
+                f"no room for an arena of {wanted_bytes >> 20:,} MiB on {make.keywords['device']}; "
+                f"it has {arena_bytes >> 20:,} MiB"
+            )
+            recorder.note(text)
+            lifetime.complain(f"rank {recorder.rank}: {text}")
+        return recorder
 
 
 def process_records() -> bool:

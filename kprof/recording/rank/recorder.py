@@ -252,6 +252,15 @@ class Recorder(AnyRecorder):
         """
         self._set_paused(False)
 
+    def note_replay(self) -> None:
+        """A graph is about to be replayed on the current stream.
+
+        Where arenas are used in turn, its launches may use the next one. `kprof record --inductor`
+        calls this before every replay.
+        """
+        if not self._state.is_closed and self._drainer is not None and not self._is_capturing():
+            self._drainer.take_turns(is_new_call=True, may_move_graphs=True)
+
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded.
 

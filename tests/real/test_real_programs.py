@@ -1,0 +1,147 @@
+"""Programs that know nothing of kprof, or little: with kprof around them they print the same and end the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import both_ways
+from kprof.trace import Trace
+
+pytestmark = pytest.mark.slow
+EVENTS = ["--inductor"]
+
+
+@pytest.mark.parametrize("how", ["exit", "os._exit", "raise", "signal", "reexec", "thread"])
+def test_a_program_ends_in_its_own_way(tmp_path: Path, how: str) -> None:
+    """Its one launch is in the capture, however it ends; a program that re-executes itself is a second one."""
+    before = both_ways.plain("ends.py", how)
+    output = tmp_path / "run.kprof"
+    after = both_ways.recorded(output, EVENTS, "ends.py", how)
+    # As a shell says it of a child.
+    expected = before.exit_code if before.exit_code >= 0 else 128 - before.exit_code
+    assert (after.exit_code, after.lines) == (expected, before.lines), after.error
+    assert ("of the program's own" in after.error) == ("of the program's own" in before.error)
+    num_launches = Trace.open(output).frame("SELECT count(*) AS n FROM launches")["n"][0]
+    assert num_launches == 1
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_a_data_loader_has_its_workers(tmp_path: Path, how: str) -> None:
+    before = both_ways.plain("forking.py", how)
+    after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "forking.py", how)
+    assert before.exit_code == after.exit_code == 0, after.error
+    assert after.lines == before.lines
+    assert len(after.lines) == 2
+
+
+def test_two_ranks_of_ddp(tmp_path: Path) -> None:
+    output = tmp_path / "run.kprof"
+    before = both_ways.plain("ddp.py")
+    after = both_ways.recorded(output, EVENTS, "ddp.py")
+    assert before.exit_code == after.exit_code == 0, after.error
+    assert after.lines == before.lines
+    assert [rank.rank for rank in Trace.open(output).ranks] == [0, 1]
+
+
+@pytest.mark.native
+def test_an_extension_that_torch_builds(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("plain", "recorded")]
+    for folder in folders:
+        folder.mkdir()
+    before = both_ways.plain("extension.py", str(folders[0]))
+    after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "extension.py", str(folders[1]))
+    assert before.exit_code == after.exit_code == 0, after.error
+    assert after.lines == before.lines == ("value [0.0, 2.0, 4.0, 6.0]",)
+
+
+@pytest.mark.parametrize("options", [[], EVENTS])
+def test_a_program_compiled_for_the_cpu_has_nothing_to_record(
+    tmp_path: Path, options: list[str]
+) -> None:
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    before = both_ways.plain("on_the_cpu.py", **cache)
+    after = both_ways.recorded(tmp_path / "run.kprof", options, "on_the_cpu.py", **cache)
+    assert before.exit_code == 0, before.error
+    assert after.lines == before.lines
+    # Who records compiled kernels wants the program's exit code. Without that option a program
+    # that has no recorder is a mistake.
+    assert after.exit_code == (0 if options else 1)
+    assert "without creating a kprof recorder" in after.error
+
+
+LLAMAS = [("llama.py", mode, "2") for mode in ("train", "eval", "decode", "static")]
+ON_A_GPU = [
+    *LLAMAS,
+    ("resnet.py",),
+    ("matmul.py",),
+    ("flex.py",),
+    ("user_kernel.py",),
+    ("tutorials.py",),
+    ("vision.py",),
+    ("graph_network.py",),
+    ("liger.py",),
+    ("linear_attention.py",),
+    *[
+        ("modes.py", mode)
+        for mode in (
+            "backward",
+            "graph",
+            "graph, warm",
+            "default device",
+            "deterministic",
+            "fake first",
+            "inference",
+            "profiler",
+        )
+    ],
+]
+NEEDED = {
+    "llama.py": "transformers",
+    "resnet.py": "torchvision",
+    "vision.py": "timm",
+    "graph_network.py": "torch_geometric",
+    "liger.py": "liger_kernel",
+    "linear_attention.py": "fla",
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", ["", "--drain", "--ring 64MiB", "--calls 2", "--arena host"])
+@pytest.mark.parametrize("program", ON_A_GPU, ids=" ".join)
+def test_a_program_on_a_gpu_prints_the_same(
+    tmp_path: Path, program: tuple[str, ...], options: str
+) -> None:
+    if program[0] in NEEDED:
+        pytest.importorskip(NEEDED[program[0]])
+    # What Inductor measures decides how kernels add up: both runs have what the first one found.
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    before = both_ways.plain(*program, **cache)
+    assert before.exit_code == 0, before.error[-3000:]
+    output = tmp_path / "run.kprof"
+    after = both_ways.recorded(output, [*EVENTS, *options.split()], *program, **cache)
+    assert (after.exit_code, after.lines) == (0, before.lines), after.error[-3000:]
+    assert "Traceback" not in after.error
+    print(after.error[-2000:], file=sys.stderr)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arena_mib", [64, 512, 1024, 2048, 2366, 4096, 8192])
+@pytest.mark.parametrize("arguments", [(), ("claimed",)])
+def test_an_arena_of_any_size_may_overflow(
+    tmp_path: Path, arena_mib: int, arguments: tuple[str, ...]
+) -> None:
+    """Twelve launches of 200,000 programs with an event each: 2.3 GiB."""
+    output = tmp_path / "run.kprof"
+    options = ["--arena-size", f"{arena_mib}MiB"]
+    ended = both_ways.recorded(output, options, "overflow.py", "200000", "12", *arguments)
+    assert (ended.exit_code, ended.lines) == (0, ("right: True",)), ended.error[-3000:]
+    counts = Trace.open(output).ranks[0].counts
+    assert counts.recorded + counts.dropped == 12 * 200_000
+    assert counts.torn_chunks == counts.stray_chunks == counts.torn_records == 0
+    assert (counts.dropped == 0) == (arena_mib >= 2366)
