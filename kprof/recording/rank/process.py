@@ -239,7 +239,7 @@ def _largest(make: partial[Recorder], arena_bytes: int) -> Recorder:
                 f"it has {arena_bytes >> 20:,} MiB"
             )
             recorder.note(text)
-            lifetime.complain(f"rank {recorder.rank}: {text}")
+            complaints.complain(f"rank {recorder.rank}: {text}")
         return recorder
 
 
