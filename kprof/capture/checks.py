@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.capture import footers
 from kprof.capture.files import check_own_file
 from kprof.capture.manifest import Alignment, Manifest, Overhead
 from kprof.errors import CorruptCaptureError
@@ -142,11 +143,10 @@ def damaged(path: Path, fault: str) -> CorruptCaptureError:
 def read_footer(path: Path) -> pq.FileMetaData:
     """The footer of a Parquet file, once its schema can be read; raises CorruptCaptureError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     size_bytes = check_own_file(path)
     try:
-        metadata = pq.read_metadata(path, memory_map=False)
+        metadata = footers.footer_of(path)
         metadata.schema.to_arrow_schema()
         fault = _footer_fault(metadata, size_bytes)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -234,11 +234,10 @@ def _ranges_in_pages(path: Path, bounds: Bounds) -> Ranges:
     """The same from the values themselves, for files without statistics."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     found: dict[str, list[tuple[int, int, int]]] = {}
     try:
-        with pq.ParquetFile(path) as file:
+        with footers.open_parquet(path) as file:
             for batch in file.iter_batches(columns=list(bounds)):
                 for name in bounds:
                     column = batch.column(name)

@@ -25,6 +25,7 @@ import msgspec
 
 from kprof.capture.claims import leave_message
 from kprof.capture.directory import events_file_name, writing, writing_events
+from kprof.capture.footers import footer_of, open_parquet
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.errors import CaptureError
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 # Why a part is cut short that the next one replaces.
 SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
@@ -42,7 +42,6 @@ _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
 SALVAGED_PART: Final = 1_000_000_000
 _MIN_ROWS_PER_GROUP: Final = 1 << 16
 _MOST_NAMED: Final = 5
-_MAX_FOOTER_BYTES: Final = (1 << 31) - 1
 
 
 class PartWriter:
@@ -77,7 +76,7 @@ class PartWriter:
         path = self._directory / part_name(self._rank, number)
         try:
             with writing(path):
-                with _opened(path) as file:
+                with open_parquet(path) as file:
                     table = file.read()
                 path.unlink()
         except pa.ArrowException as error:
@@ -171,13 +170,12 @@ def recover_rank(directory: Path, rank: int) -> RankInfo | None:
 def _without_save(infos: dict[Path, RankInfo]) -> dict[Path, RankInfo]:
     """Without what a hanging rank saved, where that was salvaged as well: the one with more events
     stays."""
-    import pyarrow.parquet as pq
 
     saved = next((path for path, info in infos.items() if info.cut_short == SAVED), None)
     salvaged = next((path for path in infos if part_number(path) == SALVAGED_PART), None)
     if saved is None or salvaged is None:
         return infos
-    has_more = pq.read_metadata(saved).num_rows > pq.read_metadata(salvaged).num_rows
+    has_more = footer_of(saved).num_rows > footer_of(salvaged).num_rows
     superseded = salvaged if has_more and _is_readable(saved) else saved
     return {path: info for path, info in infos.items() if path != superseded}
 
@@ -196,7 +194,7 @@ def _info_of_all(final: Path) -> RankInfo | None:
     info = read_info(final)
     if info is None:
         return None
-    counts = msgspec.structs.replace(info.counts, recorded=_metadata_of(final).num_rows)
+    counts = msgspec.structs.replace(info.counts, recorded=footer_of(final).num_rows)
     return msgspec.structs.replace(info, counts=counts)
 
 
@@ -230,25 +228,13 @@ def _tables(paths: Iterable[Path], damaged: list[Path] | None = None) -> Iterato
 
     for path in paths:
         try:
-            with _opened(path) as file:
+            with open_parquet(path) as file:
                 for idx in range(file.num_row_groups):
                     yield file.read_row_group(idx)
         except (pa.ArrowException, OSError) as error:
             if damaged is None:
                 raise CaptureError(_unreadable(path)) from error
             damaged.append(path)
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    """A part; its footer names all launches, which by default may take 100 MB."""
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(path, thrift_string_size_limit=_MAX_FOOTER_BYTES)
-
-
-def _metadata_of(path: Path) -> pq.FileMetaData:
-    with _opened(path) as file:
-        return file.metadata
 
 
 def _unreadable(path: Path) -> str:
@@ -284,7 +270,7 @@ def read_info(path: Path) -> RankInfo | None:
     import pyarrow as pa
 
     try:
-        metadata = _metadata_of(path).metadata or {}
+        metadata = footer_of(path).metadata or {}
         return msgspec.json.decode(metadata[_INFO_KEY], type=RankInfo)
     except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError):
         return None

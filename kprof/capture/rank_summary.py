@@ -43,6 +43,7 @@ from kprof.capture.checks import (
 )
 from kprof.capture.database import locked_database, sql_text
 from kprof.capture.directory import EVENT_OPEN, completing, events_file_name
+from kprof.capture.footers import footer_of
 from kprof.capture.manifest import MAX_RANKS, RankInfo
 from kprof.errors import CorruptCaptureError
 from kprof.regions import Kind, RegionTable
@@ -121,7 +122,7 @@ def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
     import pyarrow.parquet as pq
 
     events = directory / events_file_name(info.rank)
-    made_of = SummaryOf(SUMMARY_VERSION, pq.read_metadata(events).num_rows, world_size)
+    made_of = SummaryOf(SUMMARY_VERSION, footer_of(events).num_rows, world_size)
     table = summarise_file(events, info, world_size)
     table = table.replace_schema_metadata({_METADATA_KEY: msgspec.json.encode(made_of)})
     final = directory / summary_file_name(info.rank)
@@ -141,9 +142,8 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
     Raises CorruptCaptureError.
     """
     import duckdb
-    import pyarrow.parquet as pq
 
-    num_events = sum(pq.read_metadata(file).num_rows for file in files)
+    num_events = sum(footer_of(file).num_rows for file in files)
     launches = sorted({launch.launch for info in infos for launch in info.launches})
     source = f"read_parquet([{', '.join(sql_text(str(file)) for file in files)}])"
     try:

@@ -15,6 +15,7 @@ from typing import Final
 
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import pids_here, rank_files
+from kprof.capture.footers import footer_of
 from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.capture.processes import SAVE_SIGNAL, STACKS_SIGNAL, signal_all, wait_until
 from kprof.hangs.announced import read_open_spans
@@ -101,10 +102,9 @@ def _wait_for_parts(directory: Path, before: dict[int, list[tuple[str, int]]]) -
 def count_saved(directory: Path) -> dict[int, int]:
     """How many events every rank has written."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     counts = {}
     for rank, paths in ranks_with_parts(directory).items():
         with contextlib.suppress(pa.ArrowException, OSError):
-            counts[rank] = sum(pq.read_metadata(path).num_rows for path in paths)
+            counts[rank] = sum(footer_of(path).num_rows for path in paths)
     return counts
