@@ -66,6 +66,10 @@ def _all_reduce(*variants: str) -> tuple[str, ...]:
     )
 
 
+# Blocks of several waves.
+_MANY_WARPS = ("tests/kernels/test_all_reduce.py", "-k", "sizes_of_models and (twoshot or ring)")
+
+
 def _sort(variant: str) -> tuple[str, ...]:
     return (
         "tests/kernels/test_moe_align_sort.py",
@@ -317,14 +321,14 @@ FAULTS = (
         _HIP,
         "  fence_release_system();\n  __syncthreads();",
         "  __syncthreads();\n  if (thread_id() == 0) fence_release_system();",
-        _all_reduce("oneshot_serial", "ring"),
+        _MANY_WARPS,
     ),
     Fault(
         "release of a block: no barrier",
         _HIP,
         "  fence_release_system();\n  __syncthreads();",
         "  fence_release_system();",
-        _all_reduce("oneshot_serial", "ring"),
+        _MANY_WARPS,
     ),
     Fault(
         "release of a block: removed",
