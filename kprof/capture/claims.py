@@ -25,6 +25,7 @@ import msgspec
 
 from kprof.capture.descriptors import OwnDescriptor
 from kprof.capture.directory import (
+    events_file_name,
     rank_file,
     rank_files,
     read_ranks_started,
@@ -66,8 +67,7 @@ class Claim:
                 raise RankTakenError(_taken(directory, rank))
             if num_launches := int.from_bytes(os.pread(file, 8, 0), "little"):
                 # A process that died, or ran another program (exec).
-                lost = f"an earlier process of this rank lost {count_launches(num_launches)}"
-                leave_message(directory, f"rank {rank}: {lost}")
+                leave_message(directory, _keep_predecessor(directory, rank, num_launches))
             with writing(path):
                 # Real bytes: a hole in the file means SIGBUS when the disk is full.
                 begin = 0
@@ -86,6 +86,24 @@ class Claim:
         A forked child only closes its copies, which would keep the parent's lock.
         """
         self._file.close()
+
+
+def _keep_predecessor(directory: Path, rank: int, num_launches: int) -> str:
+    """Set aside what an earlier process of this rank has left; returns a sentence about it."""
+    from kprof.capture.set_aside import set_aside
+
+    parts = [*directory.glob(f"part-{rank:05d}-*.parquet")]
+    parts += filter(Path.exists, [directory / events_file_name(rank)])
+    who = f"rank {rank}: an earlier process of this rank"
+    try:
+        place = set_aside(directory, rank, parts)
+    except OSError as error:
+        lost = f"lost {count_launches(num_launches)}, because the disk refused what it left"
+        return f"{who} {lost} ({error.strerror or error})"
+    if place is None:
+        return f"{who} lost {count_launches(num_launches)}"
+    made = f"made {count_launches(num_launches)} that are not in this capture"
+    return f"{who} {made}: kprof recover {place} makes a capture of them"
 
 
 def _mapped(path: Path) -> mmap.mmap:

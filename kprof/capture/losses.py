@@ -12,6 +12,7 @@ from kprof.capture.manifest import Manifest, RankInfo
 
 # Of a rank of which parts cannot be read.
 IN_DAMAGED_PARTS: Final = "what was in its damaged files is lost"
+NO_LAUNCH_LOST: Final = "no launch is lost"
 _LOSSES: Final = (
     ("damaged_heads", "arena head was overwritten", "arena heads were overwritten"),
     ("torn_chunks", "chunk of records is damaged", "chunks of records are damaged"),

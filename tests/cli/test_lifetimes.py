@@ -51,7 +51,12 @@ CASES = [
     Case("forks_and_asks_again", 0, {0: 4}, says=("rank 0 is already recorded by process",)),
     Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
     Case("multiprocessing_spawn", 0, {0: 4, 1: 2}),
-    Case("executes", 0, {0: 3}, says=("rank 0: an earlier process of this rank lost 3 launches",)),
+    Case(
+        "executes",
+        0,
+        {0: 3},
+        says=("rank 0: an earlier process of this rank made 3 launches that are not",),
+    ),
     Case(
         "launches_from_a_thread_at_exit",
         0,
@@ -59,16 +64,16 @@ CASES = [
         says=("rank 0 is cut short: the thread 'worker' made its last launch",),
     ),
     Case("closes_descriptors", 0, {0: 4}, says=("the workload closed a pipe of kprof",)),
-    Case("fills_the_disk", 7, says=("File too large", "events of 3 launches are lost")),
+    # The disk refuses the rank, not kprof record.
+    Case("fills_the_disk", 7, {0: 3}, says=("File too large", "what it recorded is kept")),
     Case("starts_with_a_full_disk", 7, says=("rank 0 records nothing", "File too large")),
     Case(
         "flushes_onto_a_full_disk",
         0,
-        {0: 3},
-        # One loss is said once.
+        {0: 4},
         says=(
             "File too large",
-            "events of 1 launch are lost",
+            "what it recorded is kept; it records nothing more",
             "rank 0 is cut short: recording stopped after its first 4 launches; "
             "1 launch after that is not recorded\n",
         ),
@@ -123,6 +128,27 @@ def test_what_is_emitted_is_recorded_or_dropped_or_named(tmp_path, case):
     else:
         assert not run.exists()
         assert len(ended.stderr.splitlines()) <= 2, ended.stderr
+
+
+@pytest.mark.parametrize(("ending", "num_launches"), [("executes", 3), ("flushes_and_executes", 4)])
+def test_a_successor_leaves_what_its_predecessor_recorded(tmp_path, ending, num_launches):
+    run, rank = tmp_path / "run.kprof", tmp_path / "run.kprof.rank-0.attempt-1"
+    line = record_line(run, ending)
+    for _ in range(2):
+        ended = subprocess.run(line, capture_output=True, text=True)
+        assert (
+            f"{num_launches} launches that are not in this capture: kprof recover" in ended.stderr
+        )
+        line.insert(4, "--force")
+    command = [sys.executable, "-m", "kprof_cli", "recover", f"{rank}.unfinished"]
+    subprocess.run(command, check=True, capture_output=True)
+    check_kept(run, {0: 3})
+    check_kept(rank, {0: num_launches})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "run.kprof",
+        "run.kprof.rank-0.attempt-1",
+        "run.kprof.rank-0.attempt-2.unfinished",
+    ]
 
 
 @pytest.mark.parametrize("options", [["--blocks", "100-200"], ["--skip", "9"]])

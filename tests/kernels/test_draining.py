@@ -15,6 +15,7 @@ from drained import ARENA_BYTES, DRAIN, by_hand, look, steps
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
 from kprof.recording.arenas.turns import Turns
+from kprof.recording.finishing.recover import recover
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, TRACKS, Graph, emitted, library, new_buffer, run_kernel
 
@@ -219,7 +220,7 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
     with pytest.raises(kprof.errors.WorkloadError, match="the disk is full") as raised:
         workload()
     assert "rank 0: recording stopped after" in str(raised.value)
-    assert "rank 0: the disk is full; the events of" in capfd.readouterr().err
+    assert "rank 0: the disk is full; what it recorded is kept" in capfd.readouterr().err
 
 
 def test_launches_after_the_disk_has_refused_are_counted(
@@ -241,7 +242,42 @@ def test_launches_after_the_disk_has_refused_are_counted(
     stopped = "recording stopped after its first 2 launches; 3 launches after that are not recorded"
     assert [info.cut_short for info in manifest.ranks] == [stopped]
     (said,) = manifest.messages
-    assert said.endswith("the events of 1 launch are lost; it records nothing more")
+    assert said.endswith("what it recorded is kept; it records nothing more")
+
+
+@pytest.mark.parametrize("has_saved", [False, True])
+def test_what_the_disk_refuses_to_the_end_is_recovered_on_another_disk(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_saved: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise CaptureError("the disk is full")
+
+    sizes = [5, 1000, 7]
+    with monkeypatch.context() as patch:
+        with kprof.session(tmp_path / "run.kprof", arena_bytes=ARENA_BYTES) as recorder:
+            for number, size in enumerate(sizes):
+                run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), size, seed=0)
+                if number == 0:
+                    recorder.flush()
+                if number == 1 and has_saved:
+                    recorder.save()
+            patch.setattr(PartWriter, "save", refuse)
+        here = Trace.open(tmp_path / "run.kprof")
+        (info,) = here.manifest.ranks
+        assert [each.launch for each in info.launches] == [0]
+        left = tmp_path / "run.kprof.rank-0.attempt-1.unfinished"
+        assert "the last 2 of its 3 launches are not in this capture" in here.manifest.messages[-1]
+        assert f"kprof recover {left}" in here.manifest.messages[-1]
+        with pytest.raises(CaptureError, match="the disk is full"):
+            recover(left)
+    other = tmp_path / "other"
+    other.mkdir()
+    (there,) = recover(left, other / "run.kprof").manifest.ranks
+    assert [each.launch for each in there.launches] == [1, 2]
+    counts = [info.counts, there.counts]
+    assert info.counts.recorded == emitted(["run_marks"], sizes[:1])
+    assert sum(each.recorded + each.dropped for each in counts) == emitted(["run_marks"], sizes)
+    assert not left.exists()
 
 
 def test_a_flush_while_arenas_are_retired_keeps_the_order(

@@ -140,6 +140,11 @@ class Ledger:
         # There is room for launches, too.
         self._add_file(0)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the files say all that is needed to decode them."""
+        return self._is_on
+
     def accounts(self, number: int) -> list[Account]:
         """The accounts of so many arenas, in the order in which they lie in memory."""
         return accounts_in(self._arena.content, number)

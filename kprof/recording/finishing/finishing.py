@@ -19,9 +19,17 @@ from kprof.capture.claims import (
     read_messages,
     unrecorded_launches,
 )
-from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches, name_ranks, sentence_of
+from kprof.capture.losses import (
+    IN_DAMAGED_PARTS,
+    NO_LAUNCH_LOST,
+    GaveUp,
+    count_launches,
+    name_ranks,
+    sentence_of,
+)
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import SAVED, damaged_parts, ranks_with_parts, recover_rank
+from kprof.capture.set_aside import set_aside
 from kprof.errors import (
     CaptureError,
     KprofError,
@@ -32,7 +40,7 @@ from kprof.errors import (
 from kprof.recording.finishing.numbering import number_replays
 from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
 from kprof.recording.finishing.outcome import Outcome, describe_exit
-from kprof.recording.finishing.salvage import salvage
+from kprof.recording.finishing.salvage import leave_to_another, salvage
 from kprof.recording.retention.keeping import NEVER_CLOSED
 
 
@@ -52,7 +60,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         )
     started = capture.read_ranks_started(directory)
     counts, told = launch_counts(directory), ranks_that_told(directory)
-    infos = _all_infos(directory, counts, told)
+    infos, aside = _all_infos(directory, counts, told, is_under_way=outcome is not None)
+    told |= aside
     messages = tuple(map(sentence_of, read_messages(directory)))
     stopped = _describe_stops(directory, counts)
     left = {info.rank for info in infos}
@@ -106,24 +115,54 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
 
 
 def _all_infos(
-    directory: Path, counts: Mapping[int, int], told: Collection[int]
-) -> tuple[RankInfo, ...]:
-    """The infos of ranks that finished, and of unfinished ranks that left something.
+    directory: Path, counts: Mapping[int, int], told: Collection[int], *, is_under_way: bool
+) -> tuple[tuple[RankInfo, ...], frozenset[int]]:
+    """The infos of ranks that finished, and of unfinished ranks that left something; and the ranks
+    whose arenas were set aside.
 
-    `counts` are the launches of ranks, `told` those that have said what they lost.
+    `counts` are the launches of ranks, `told` those that have said what they lost. While it
+    `is_under_way`, a disk that refuses again what a rank could not write ends nothing.
     """
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
     ended = capture.rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
+    gave_up = {each.rank for each in read_messages(directory) if isinstance(each, GaveUp)}
+    aside = set()
     for rank in sorted(ended):
-        _salvage(directory, rank)
+        try:
+            _salvage(directory, rank)
+            if rank in gave_up:
+                recover_rank(directory, rank)
+        except CaptureError as error:
+            # `kprof recover` fails instead: its user chooses another disk.
+            if not (is_under_way and rank in gave_up and type(error) is CaptureError):
+                raise
+            _set_aside(directory, rank, counts.get(rank, 0), error)
+            aside.add(rank)
     named = capture.rank_files(directory, "parquet").keys() | ranks_with_parts(directory).keys()
     for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
             num_damaged = len(damaged_parts(directory, rank))
-            is_told = rank in told
+            is_told = rank in told or rank in aside
             infos[rank] = info if is_told else _with_losses(info, counts.get(rank), num_damaged)
-    return tuple(infos[rank] for rank in sorted(infos))
+    return tuple(infos[rank] for rank in sorted(infos)), frozenset(aside)
+
+
+def _set_aside(directory: Path, rank: int, num_launches: int, refused: CaptureError) -> None:
+    """Keep what the disk refuses for a capture of its own, and leave a message; raises
+    CaptureError."""
+    try:
+        place = set_aside(directory, rank, leave_to_another(directory, rank))
+    except OSError as error:
+        raise refused from error
+    if place is None:
+        raise refused
+    info = recover_rank(directory, rank)
+    launches = info.launches if info else ()
+    num_left = num_launches - 1 - max((each.launch for each in launches), default=-1)
+    what = f"the last {num_left} of its {count_launches(num_launches)} are not in this capture"
+    how = f"kprof recover {place}, with -o on another disk, makes a capture of them"
+    leave_message(directory, f"rank {rank}: {what}, because the disk refused them; {how}")
 
 
 def _salvage(directory: Path, rank: int) -> None:
@@ -160,7 +199,7 @@ def _describe_lost(num_launches: int | None, latest: int, *, is_whole: bool) -> 
         return "how many of its last launches are lost is not known"
     num_lost = num_launches - 1 - latest
     if not num_lost:
-        return "no launch is lost" if is_whole else IN_DAMAGED_PARTS
+        return NO_LAUNCH_LOST if is_whole else IN_DAMAGED_PARTS
     last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
     return f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
 
@@ -179,7 +218,9 @@ def _with_stop(info: RankInfo, stop: str) -> RankInfo:
     """Say why a rank's recording stopped, rather than that its recorder was not closed."""
     if not stop:
         return info
-    others = [info.cut_short] if info.cut_short not in ("", NEVER_CLOSED) else []
+    # Its launches had ended when it stopped.
+    is_whole = info.cut_short.startswith(NEVER_CLOSED) and info.cut_short.endswith(NO_LAUNCH_LOST)
+    others = [info.cut_short] if info.cut_short not in ("", NEVER_CLOSED) and not is_whole else []
     return msgspec.structs.replace(info, cut_short="; ".join([*others, stop]))
 
 

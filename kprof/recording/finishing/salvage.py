@@ -17,7 +17,7 @@ import numpy as np
 from kprof import abi
 from kprof.capture.directory import events_file_name, rank_file
 from kprof.capture.files import reading
-from kprof.capture.losses import IN_DAMAGED_PARTS, count_launches
+from kprof.capture.losses import IN_DAMAGED_PARTS, NO_LAUNCH_LOST, count_launches
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.parts import (
     SALVAGED_PART,
@@ -77,6 +77,27 @@ def salvage(directory: Path, rank: int) -> bool:
     salvaged.has_damaged_parts = bool(damaged_parts(directory, rank))
     PartWriter(directory, rank, SALVAGED_PART).save(salvaged.tables(), salvaged.info)
     return True
+
+
+def leave_to_another(directory: Path, rank: int) -> list[Path]:
+    """Make the arenas of a rank decodable in another recording, without what the parts here hold.
+
+    Returns the parts that go there as well: they hold what the arenas hold. Raises OSError.
+    """
+    paths = ranks_with_parts(directory).get(rank, [])
+    kept = _kept_parts(directory, rank)
+    for folder in filter(None, (find_memory(directory), directory)):
+        with contextlib.suppress(FileNotFoundError):
+            file = open_plain(rank_file(folder, rank, "arena"), os.O_RDWR)
+            with os.fdopen(file, "r+b") as arena:
+                content = np.memmap(arena, np.uint8, mode="r+")
+            for account in ledger.accounts_in(content, len(content)):
+                if account[Word.WRITTEN_TO] - 1 in kept:
+                    account[Word.WRITTEN_TO] = DISCARDED
+    for path in paths:
+        if part_number(path) == SALVAGED_PART:
+            path.unlink()
+    return [path for path in paths if (info := read_info(path)) and info.cut_short == SAVED]
 
 
 def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -212,7 +233,7 @@ class _Salvaged:
             if rows:
                 launches = count_launches(len(rows))
                 notes.append(f"also kept: what was in memory when it ended, {launches}")
-        lost = IN_DAMAGED_PARTS if self.has_damaged_parts else "no launch is lost"
+        lost = IN_DAMAGED_PARTS if self.has_damaged_parts else NO_LAUNCH_LOST
         cut_short = f"{NEVER_CLOSED}, so {self._which()} may lack events; {lost}"
         return info_of(facts.info, self._decoder, rows, notes, cut_short)
 

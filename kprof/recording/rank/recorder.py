@@ -503,14 +503,20 @@ class Recorder(AnyRecorder):
         self._give_up(error, goes_on=goes_on)
         # What is launched in a pause is not lost.
         self._enter(State.OFF if was_paused else State.FAILED)
-        # A fault of the GPU leaves the arenas as they are.
-        if isinstance(error, KprofError):
+        if not self._outlives(error):
             self._remove_ledger()
         self._let_go()
 
     def _give_up(self, error: Exception, *, goes_on: bool = True) -> None:
         """Say what is lost; with `goes_on`, more launches may come."""
-        is_kept = self._ledger is not None and not isinstance(error, KprofError)
+        is_kept = self._outlives(error)
         lost = self._directory, self.rank, error, len(self._launches.waiting())
         is_told = lifetime.give_up(*lost, is_kept=is_kept, goes_on=goes_on)
         self._progress.note_told(is_told=is_told and not is_kept)
+
+    def _outlives(self, error: Exception) -> bool:
+        """Whether the arenas outlive this process with all that they hold: a fault of the GPU
+        leaves them as they are, and so does a disk that refuses, unless the recording is gone."""
+        ledger = self._ledger
+        leaves = isinstance(error, CaptureError) or not isinstance(error, KprofError)
+        return leaves and ledger is not None and ledger.is_whole and self._directory.is_dir()

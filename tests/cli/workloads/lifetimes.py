@@ -170,6 +170,13 @@ def executes() -> None:
     os.execv(sys.executable, [sys.executable, __file__, "returns"])
 
 
+def flushes_and_executes() -> None:
+    recorder = launched()
+    recorder.flush()
+    launch(recorder, 1)
+    os.execv(sys.executable, [sys.executable, __file__, "returns"])
+
+
 def launches_from_a_thread_at_exit() -> None:
     recorder = launched()
     first = threading.Event()

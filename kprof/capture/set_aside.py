@@ -1,0 +1,99 @@
+"""Sets aside what a process of a rank has left, where another process has the rank now, or where
+the disk refuses it.
+
+    run.kprof.rank-3.attempt-1.unfinished/    a recording of its own, for `kprof recover`
+      recording.json, rank-00003.live, ...    copies
+      rank-00003.ledger, parts                moved here
+    /dev/shm/kprof-1000/51bc.../              its memory, to which the arenas move
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from kprof.capture.directory import finished_of, rank_file, unfinished_of
+from kprof.capture.shared_memory import discard, is_in_memory, make_memory, memory_of
+from kprof.private import copy_plain, read_plain
+from kprof.rank_memory import LEDGER_MAGIC
+
+_COPIED: Final = ("live", "started", "kernels")
+_WORD_BYTES: Final = 8
+
+
+def set_aside(directory: Path, rank: int, parts: Iterable[Path] = ()) -> Path | None:
+    """Move the arenas of a rank whose process has ended, and these parts, to a new recording.
+
+    Returns its directory; None where there are neither arenas that can be decoded nor parts. Raises
+    OSError, and then all is where it was.
+    """
+    parts = list(parts)
+    if not parts and not _has_arenas(directory, rank):
+        return None
+    place = _make_place(directory, rank)
+    moved: list[tuple[Path, Path]] = []
+    try:
+        make_memory(place)
+        for path in _copied(directory, rank):
+            copy_plain(path, place / path.name)
+        for path, folder in _moves(directory, rank, place, parts):
+            path.rename(folder / path.name)
+            moved.append((path, folder / path.name))
+    except BaseException:
+        for before, now in moved:
+            with contextlib.suppress(OSError):
+                now.rename(before)
+        discard(place)
+        raise
+    return place
+
+
+def _has_arenas(directory: Path, rank: int) -> bool:
+    for folder in _folders(directory):
+        with contextlib.suppress(OSError):
+            begin = read_plain(rank_file(folder, rank, "arena"), _WORD_BYTES)
+            return int.from_bytes(begin, "little") == LEDGER_MAGIC
+    return False
+
+
+def _make_place(directory: Path, rank: int) -> Path:
+    """A new directory beside the recording."""
+    output = finished_of(directory)
+    for number in itertools.count(1):
+        name = f"{output.name}.rank-{rank}.attempt-{number}"
+        place = unfinished_of(output.with_name(name))
+        if os.path.lexists(finished_of(place)):
+            continue
+        with contextlib.suppress(FileExistsError):
+            place.mkdir()
+            break
+    return place
+
+
+def _folders(directory: Path) -> list[Path]:
+    """Where the arenas of a rank may be."""
+    return [*filter(None, [memory_of(directory)]), directory]
+
+
+def _copied(directory: Path, rank: int) -> list[Path]:
+    paths = [directory / "recording.json"]
+    paths += [rank_file(directory, rank, kind) for kind in _COPIED]
+    return [path for path in paths if path.exists()]
+
+
+def _moves(
+    directory: Path, rank: int, place: Path, parts: Iterable[Path]
+) -> list[tuple[Path, Path]]:
+    """What moves, and to which folder; the ledger says how to decode the rest, so it is last."""
+    moves = [(path, place) for path in parts]
+    for folder in _folders(directory):
+        memory = memory_of(place)
+        goal = memory if memory and folder != directory and is_in_memory(folder) else place
+        for kind in ("launches-*", "arena"):
+            moves += [(path, goal) for path in folder.glob(f"rank-{rank:05d}.{kind}")]
+    ledger = rank_file(directory, rank, "ledger")
+    return moves + [(ledger, place)] * ledger.exists()
