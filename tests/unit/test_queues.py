@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from kprof.analysis.findings.sentences import limit_advice, limit_sentence
 
 from kprof.analysis.findings import Limit, LimitKind, explain_trace
 from kprof.analysis.roles import role_waits
@@ -110,11 +109,11 @@ def test_starved_consumers_need_more_producers() -> None:
     )
     assert LimitKind.SHALLOW_QUEUE not in found
     assert replace(STARVED, num_places=8).play() == pytest.approx(STARVED.play(), rel=0.001)
-    sentence = limit_sentence(limit)
+    sentence = limit.sentence
     assert sentence.startswith(
-        "Other warps starve for producer/load, which too few warps do: costs up"
+        "Too few warps run producer/load, and the others wait for them; changing this alone"
     )
-    assert limit_advice(limit).startswith("give it twice as many warps")
+    assert limit.advice.startswith("run it on twice as many warps")
 
 
 def test_producers_that_are_held_back_need_more_places() -> None:
@@ -122,7 +121,7 @@ def test_producers_that_are_held_back_need_more_places() -> None:
     limit = limits_of(BURSTS)[LimitKind.SHALLOW_QUEUE]
     changed = replace(BURSTS, num_places=4).play()
     assert limit.gain_ns / 3 == pytest.approx(BURSTS.play() - changed, rel=0.02)
-    assert limit_sentence(limit).startswith("Warps are held back before producer/load")
+    assert limit.sentence.startswith("Warps stall before producer/load")
 
 
 SHARED = replace(BURSTS, num_consumers=2)
