@@ -23,9 +23,9 @@ from kprof.recording.endings import lifetime
 from kprof.recording.finishing.finishing import make_manifest
 from kprof.recording.launcher import record
 from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention import retention as keeping
 from kprof.recording.retention.call_lengths import SlowCalls
 from kprof.recording.retention.retention import Retention
-from kprof.recording.retention.retention import retention as keeping
 from kprof.trace import Trace
 from replayed import KERNELS, TRACKS, emitted, library, new_buffer, run_kernel
 
