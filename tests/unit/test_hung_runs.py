@@ -23,7 +23,7 @@ from kprof.capture.rank_summary import summary_file_name
 from kprof.errors import CaptureError
 from kprof.export import write
 from kprof.hangs.report import Hang, Waiting, write_hang
-from kprof.recording.finishing.finishing import open_spans
+from kprof.recording.finishing import open_spans
 from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
 from kprof.report.opening import opening
 from kprof.report.page import to_html
