@@ -16,6 +16,8 @@ struct Arguments {
 
 KPROF_DEVICE void stand(const Arguments& a) {
   auto* words = reinterpret_cast<uint32_t*>(a.words);
+  // The host looks once it sees this: what was announced has arrived by then.
+  order_system_stores();
   if (lane_id() == 0) store_system(words, 1u);
   while (load_system(words + 1) == 0) pause();
 }
