@@ -154,7 +154,7 @@ def test_diff_charges_the_place_that_grew_and_not_those_that_wait_for_it() -> No
     ]
     (change,) = reports.build_diff(*sides).changes
     assert change.finding.links == ((0, 1),)
-    assert change.sentence.startswith("Data from rank 0 to rank 1 takes ")
+    assert change.sentence.startswith("Transfers from rank 0 to rank 1 take ")
 
 
 def test_diff_says_that_all_places_take_longer() -> None:
