@@ -36,7 +36,7 @@ from kprof.analysis.findings.explanation import (
     explain_trace,
 )
 from kprof.analysis.findings.facts import Caused
-from kprof.analysis.findings.find import find
+from kprof.analysis.findings.search import find
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.found import Findings, Rest
 from kprof.analysis.findings.limits import Limit, LimitKind
