@@ -36,11 +36,11 @@ from kprof.analysis.findings.explanation import (
     explain_trace,
 )
 from kprof.analysis.findings.facts import Caused
-from kprof.analysis.findings.search import find
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.found import Findings, Rest
 from kprof.analysis.findings.limits import Limit, LimitKind
 from kprof.analysis.findings.parts import Part, breakdown
+from kprof.analysis.findings.search import find
 from kprof.analysis.findings.when import When
 
 __all__ = [
