@@ -165,7 +165,7 @@ def test_diff_says_that_all_places_take_longer() -> None:
     ]
     (change,) = reports.build_diff(*sides).changes
     assert (change.finding.ranks, change.finding.blocks) == ((), ())
-    assert change.sentence.startswith("work of all ranks takes 1.5x as long per block as before: c")
+    assert change.sentence.startswith("work of all ranks takes 1.5x as long per block as before; ")
 
 
 def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
@@ -179,8 +179,8 @@ def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
         for seed, of_side in ((1, ()), (2, causes))
     ]
     changes = reports.build_diff(*sides).changes
-    said = [change.sentence.partition(":")[0] for change in changes]
-    assert said[0] == "All ranks record nothing until work for longer than before", said
+    said = [change.sentence.partition(";")[0] for change in changes]
+    assert said[0] == "All ranks have longer gaps ahead of work than before", said
     (of_work,) = (change.measured for change in changes if change.measured)
     assert [text for text in said if text.startswith("work of")] == [
         f"work of rank 1 takes {of_work.factor:.1f}x as long per block as before"
@@ -215,19 +215,21 @@ def test_diff_says_what_a_figure_is_per_and_whether_bytes_or_spans_grew() -> Non
         [reduces(1, 4_000, 8_000)], [reduces(1, 16_000, 32_000, "other")]
     ).changes
     assert change.sentence.startswith(
-        "reduce of rank 0 takes 4.0x as long per block as before, with 4.0x the bytes: costs "
+        "reduce of rank 0 takes 4.0x as long per block as before, with 4.0x the bytes; undoing it "
     )
     assert change.detail == (
         "Per block of a call: 4.00 us before, 16.0 us now; "
         "per byte 1.0x as long (2.0 GB/s of a block before, 2.0 now)"
     )
     (change,) = reports.build_diff([reduces(1, 4_000, 0)], [reduces(4, 3_000, 0)]).changes
-    assert "takes 3.0x as long per block as before, with 4.0x the spans: " in change.sentence
+    assert "takes 3.0x as long per block as before, with 4.0x the spans; " in change.sentence
     assert change.detail == (
         "Per block of a call: 4.00 us before, 12.0 us now; per span 4.00 us before, 3.00 us now"
     )
     back = reports.build_diff([reduces(4, 3_000, 0)], [reduces(1, 4_000, 0)]).changes[0]
-    assert "took 3.0x as long per block before, with 4.0x the spans: saves" in back.sentence
+    assert (
+        "took 3.0x as long per block before, with 4.0x the spans; the change saves" in back.sentence
+    )
     assert "12.0 us before, 4.00 us now" in back.detail
 
 
