@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import killed_state
 import pytest
 from killed_state import EMITTED, SIZES
 
-from faults import fail_at, without_faults
+from faults import fail_at, kill_at, without_faults
 from kprof import private
 from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import Capture, unfinished_of
@@ -26,7 +27,8 @@ from kprof.recording.launcher import record as recording
 from replayed import emitted, library
 
 __all__ = ["library"]
-# Ctrl-C ends everything: between two changes it leaves the same files wherever it comes. An error may be dropped, so it
+# Ctrl-C ends everything: between two changes it leaves the same files wherever it comes. SIGTERM ends kprof without a
+# handler, as SIGKILL does: see kill_at. An error may be dropped, so it
 # comes at what reads, too.
 FAULTS = {
     "Ctrl-C": KeyboardInterrupt(),
@@ -101,6 +103,12 @@ def at_every_step(
             _, where = fail_at(step, fault, begin(), only_changes)
             check(f"{name} at step {step}: {where}")
         num_all += num_steps
+    step = 0
+    while kill_at(step, signal.SIGTERM, begin()):
+        check(f"SIGTERM at step {step}")
+        step += 1
+    check("no SIGTERM")
+    assert step
     return num_all
 
 
@@ -135,6 +143,10 @@ def test_recover_can_be_interrupted_at_every_step(
     def check(what: str) -> None:
         if goal.exists() and is_beside:
             goal.rename(output)
+        # Whoever is killed leaves the copy that it works on.
+        if what.startswith("SIGTERM"):
+            for copy in other.glob("run.kprof.*.tmp"):
+                shutil.rmtree(copy)
         assert not list(other.iterdir()), what
         recover_whatever_is_left(output, what)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ class _Injector:
         self.error: BaseException | None = None
         self.where = ""
         self.only_changes = False
+        self.at_the_step: Callable[[], object] = lambda: None
 
     def see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.thread != threading.get_ident() or not event.startswith(_STEPS):
@@ -40,9 +42,11 @@ class _Injector:
         if self.only_changes and not is_change(event, arguments):
             return
         self.num_steps += 1
-        if self.num_steps - 1 == self.fails_at and self.error is not None:
+        if self.num_steps - 1 == self.fails_at:
             self.where = f"{event} {arguments[:2]}"
-            raise self.error
+            self.at_the_step()
+            if self.error is not None:
+                raise self.error
 
 
 def is_change(event: str, arguments: tuple[Any, ...]) -> bool:
@@ -71,6 +75,7 @@ def fail_at(
     error: BaseException | None,
     function: Callable[[], object],
     only_changes: bool = False,
+    at_the_step: Callable[[], object] = lambda: None,
 ) -> tuple[int, str]:
     """Call a function, and raise at one of its steps, if it has as many. `only_changes`: those that only read are none.
 
@@ -83,7 +88,7 @@ def fail_at(
         _hooks.append(_injector)
     _injector.__init__()  # type: ignore[misc]
     _injector.fails_at, _injector.error = step, error
-    _injector.only_changes = only_changes
+    _injector.only_changes, _injector.at_the_step = only_changes, at_the_step
     _injector.thread = threading.get_ident()
     try:
         function()
@@ -95,3 +100,22 @@ def fail_at(
     finally:
         _injector.thread = 0
     return _injector.num_steps, _injector.where
+
+
+def kill_at(step: int, number: signal.Signals, function: Callable[[], object]) -> bool:
+    """Call a function in a forked child, which this signal ends at one of the steps that change files.
+
+    False where it has fewer steps. Nothing runs between the signal and the end, as with SIGKILL.
+    """
+    child = os.fork()
+    if not child:
+        try:
+            signal.signal(number, signal.SIG_DFL)
+            fail_at(step, None, function, True, lambda: os.kill(os.getpid(), number))
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -number)
+    return code != 0
