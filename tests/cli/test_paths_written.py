@@ -173,7 +173,7 @@ def test_no_command_changes_anything_but_what_it_was_given(audited: Audited) -> 
 
 def test_recover_changes_the_recording_alone(audited: Audited) -> None:
     code = (
-        "import os, sys; from kprof.recording import record; from pathlib import Path\n"
+        "import os, sys; from kprof.recording.launcher import record; from pathlib import Path\n"
         "s = record.session(Path('run.kprof')); d = s.__enter__()\n"
         "import kprof; r = kprof.Recorder(d, rank=0, world_size=1, arena_bytes=1 << 20)\n"
         "r.launch('combine', ['a']); os._exit(9)"
