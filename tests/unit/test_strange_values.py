@@ -20,6 +20,7 @@ from sealing import remove_checksums
 STRANGE = {
     "no span ended": {"flags": 1, "duration_ns": 0},
     "all durations are 0": {"duration_ns": 0},
+    "one moment": {"start_ns": 1000, "duration_ns": 0},
     "as late as may be": {"start_ns": (1 << 62) - 1},
 }
 

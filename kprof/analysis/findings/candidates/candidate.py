@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from kprof.analysis.findings.candidates.excess import ALL
-from kprof.analysis.findings.thresholds import LEAST_OF_CALL, LEAST_SAVED
+from kprof.analysis.findings.thresholds import LEAST_FLOOR_NS, LEAST_OF_CALL, LEAST_SAVED
 from kprof.analysis.findings.when import grows
 from kprof.analysis.replay.elements import ElementClass, Elements, Family, elements_of
 from kprof.analysis.replay.graph import Graph
@@ -141,8 +141,8 @@ class Comparable:
 
     @property
     def floor_ns(self) -> float:
-        """Less than this in a call is not looked at."""
-        return LEAST_SAVED[self.family] * self.basis.call_ns
+        """Less than this in a call is not looked at; above 0, also where all is one moment."""
+        return max(LEAST_SAVED[self.family] * self.basis.call_ns, LEAST_FLOOR_NS)
 
     def candidate(
         self,
