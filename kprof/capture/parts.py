@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 # Why a part is cut short that the next one replaces.
 SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
 _INFO_KEY: Final = b"kprof_rank"
+# The name that the file was written under: a copy of another part is damage.
+_NAME_KEY: Final = b"kprof_part"
 _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
 # The last part of a rank; it has what a save before it has.
 SALVAGED_PART: Final = 1_000_000_000
@@ -262,15 +264,25 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
     with writing_events(final) as writer:
         for table in _gathered(tables):
             writer.write_table(table)
-        writer.add_key_value_metadata({_INFO_KEY: msgspec.json.encode(info())})
+        footer = {_INFO_KEY: msgspec.json.encode(info()), _NAME_KEY: final.name.encode()}
+        writer.add_key_value_metadata(footer)
 
 
 def read_info(path: Path) -> RankInfo | None:
-    """What a part says about its rank so far; None for a part that is not whole."""
+    """What a part says about its rank so far; None for one that is not whole, or is another one."""
     import pyarrow as pa
 
     try:
         metadata = footer_of(path).metadata or {}
-        return msgspec.json.decode(metadata[_INFO_KEY], type=RankInfo)
+        info = msgspec.json.decode(metadata[_INFO_KEY], type=RankInfo)
     except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError):
         return None
+    return info if _is_named(path, info.rank, metadata.get(_NAME_KEY)) else None
+
+
+def _is_named(path: Path, rank: int, written_as: bytes | None) -> bool:
+    """Whether a file is the one that its name says. A rank's file may be its only part, renamed."""
+    if found := _PART_NAME.fullmatch(path.name):
+        # Older recordings do not have the name.
+        return int(found[1]) == rank and written_as in (None, path.name.encode())
+    return path.name == events_file_name(rank)

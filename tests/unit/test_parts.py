@@ -69,6 +69,23 @@ def test_damaged_parts_are_named_and_the_others_are_kept(tmp_path: Path, how: st
     assert read_messages(tmp_path) == (said,)
 
 
+@pytest.mark.parametrize("source", ["part-00000-00002.parquet", "part-00001-00000.parquet"])
+def test_a_part_that_holds_another_part_is_damaged(tmp_path: Path, source: str) -> None:
+    """Else a launch is listed twice, or a rank has events of another, and no reader opens the capture."""
+    prepare_messages(tmp_path)
+    write_parts(tmp_path, 3)
+    build = TraceBuilder('REGION(A, "a", compute)', 2)
+    build.span(rank=1, region="a", start_ns=0, duration_ns=1)
+    other = build.manifest().ranks[1]
+    PartWriter(tmp_path, 1).save([build.table()], lambda: other)
+    (tmp_path / part_name(0, 1)).write_bytes((tmp_path / source).read_bytes())
+    info = recover_rank(tmp_path, 0)
+    assert info is not None
+    assert [launch.launch for launch in info.launches] == [0, 2]
+    said = "rank 0: part-00000-00001.parquet is damaged, so launches or events are missing"
+    assert read_messages(tmp_path) == (said,)
+
+
 @pytest.mark.parametrize("how", ["truncated", "bits"])
 def test_an_only_part_that_is_damaged_is_named(tmp_path: Path, how: str) -> None:
     prepare_messages(tmp_path)
