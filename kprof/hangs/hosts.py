@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kprof.capture.losses import name_ranks
-from kprof.hangs.report import stands_at
+from kprof.hangs.report import is_in, stands_at
 from kprof.hangs.state import Condition, RankState, RunState
 
 
@@ -38,7 +38,39 @@ def diagnose_hosts(run: RunState) -> str:
     return (
         f"all ranks have made {most} call{'s' * (most != 1)} of the recorder (launches and "
         f"steps): a kernel does not end, or their hosts wait for something else{place}"
+        f"{_running_kernels(running)}"
     )
+
+
+def _running_kernels(states: Sequence[RankState]) -> str:
+    """What is known of launches that may run still, and what kernels could say to tell more."""
+    ranks: dict[str, list[int]] = {}
+    for state in states:
+        if (number := _under_way(state)) is not None:
+            ranks.setdefault(_how_far(state, number), []).append(state.rank)
+    if not ranks:
+        return ""
+    known = "; ".join(f"on {name_ranks(those)} {text}" for text, those in ranks.items())
+    spans = any(state.spans for state in states)
+    announced = "" if spans else ", and `announced` in regions.h which span every block is in"
+    return f"; {known}; `still_waiting` in its waits would tell for which rank it waits{announced}"
+
+
+def _under_way(state: RankState) -> int | None:
+    """The latest launch that has begun and is not known to have ended, else the first that has
+    not ended; None where all have."""
+    open_now = [number for number in state.launches if number >= state.num_finished]
+    begun = state.records.started if state.records else {}
+    return max((each for each in open_now if each in begun), default=min(open_now, default=None))
+
+
+def _how_far(state: RankState, number: int) -> str:
+    """How many blocks of a launch have begun, and what is open in them."""
+    call, num_blocks = state.launches[number]
+    begun = len(state.records.started.get(number, ())) if state.records else 0
+    blocks = f", {begun} of its {num_blocks} blocks have begun" if begun and num_blocks else ""
+    spans = [span for span in state.spans if span.track.launch == number]
+    return f"{call} is not known to have ended{blocks}{is_in(spans)}"
 
 
 def _not_launched(behind: RankState, states: Sequence[RankState]) -> str:

@@ -100,7 +100,7 @@ def look_now(directory: Path) -> Hang:
         return msgspec.structs.replace(hang, diagnosis=diagnosis)
     # Kernels do not say that they wait: what they have done last is all that is known.
     ask(directory, for_records=True)
-    hang = make_report(with_records(directory, run), diagnose(run), 0.0)
-    return msgspec.structs.replace(
-        hang, diagnosis=f"no kernel waits for long: {diagnose_hosts(run)}", kind="hosts"
-    )
+    run = with_records(directory, run)
+    diagnosis = f"no kernel says that it waits: {diagnose_hosts(run)}"
+    hang = make_report(run, diagnose(run), 0.0)
+    return msgspec.structs.replace(hang, diagnosis=diagnosis, kind="hosts")

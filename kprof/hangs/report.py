@@ -166,7 +166,11 @@ def _spans_at_fault(cause: Cause, rank: RankState | None) -> tuple[OpenSpan, ...
 
 def _doing(cause: Cause, rank: RankState | None) -> str:
     """What the ranks' tracks are in, that of the longest."""
-    spans = _spans_at_fault(cause, rank)
+    return is_in(_spans_at_fault(cause, rank))
+
+
+def is_in(spans: Sequence[OpenSpan]) -> str:
+    """Which of these spans the track that is in one for longest is in; empty without spans."""
     if not spans:
         return ""
     first = max(spans, key=lambda span: span.age_s).track

@@ -198,7 +198,8 @@ class Watch:
             return None
         import msgspec
 
-        hang = make_report(self._source.with_records(run), diagnosis, idle_s)
+        run = self._source.with_records(run)
+        hang = make_report(run, diagnosis, idle_s)
         return msgspec.structs.replace(hang, diagnosis=diagnose_hosts(run), kind="hosts")
 
 

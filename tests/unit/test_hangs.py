@@ -23,7 +23,7 @@ from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import Hang, lines_of, read_hang
 from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in
-from kprof.hangs.state import Call, Condition, RankState, RunState
+from kprof.hangs.state import Call, Condition, OpenSpan, RankState, Records, RunState, Track
 from kprof.recording.launcher.record import RecordRequest, record
 from kprof.recording.rank.recorder import Recorder
 from kprof.recording.retention.flight import Dump
@@ -69,6 +69,36 @@ def test_the_rank_that_is_behind_is_named(states: list[RankState], sentence: str
     assert sentence in diagnose_hosts(RunState({state.rank: state for state in states}))
 
 
+def spinning(rank: int, spans: tuple[OpenSpan, ...] = ()) -> RankState:
+    """In a kernel of 4 blocks that does not say that it waits: 3 of them have begun."""
+    at = launched(state(rank, 2), 2)
+    records = Records(started={0: frozenset(range(4)), 1: frozenset(range(3))})
+    calls = {number: (call, 4) for number, (call, _) in at.launches.items()}
+    return replace(at, num_finished=1, launches=calls, records=records, spans=spans)
+
+
+def test_a_kernel_that_spins_and_does_not_say_that_it_waits() -> None:
+    said = diagnose_hosts(RunState({rank: spinning(rank) for rank in range(2)}))
+    assert said.endswith(
+        "; on ranks 0, 1 call 1 of combine is not known to have ended, 3 of its 4 blocks have begun; "
+        "`still_waiting` in its waits would tell for which rank it waits, and `announced` in regions.h which span "
+        "every block is in"
+    )
+
+
+def test_the_open_spans_of_a_kernel_that_spins() -> None:
+    spans = tuple(
+        OpenSpan(Track(0, 1, block), Call("combine", 1), "gather", age_s=31.0 - block)
+        for block in (2, 1)
+    )
+    said = diagnose_hosts(RunState({0: spinning(0, spans)}))
+    assert (
+        "3 of its 4 blocks have begun: block 1 of rank 0 has been in gather for 30 s, and 1 more of its tracks are in "
+        "others; `still_waiting` in its waits would tell for which rank it waits" in said
+    )
+    assert "`announced`" not in said
+
+
 def test_a_run_that_moves_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes calls of the recorder while kprof hang looks."""
     with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
@@ -80,7 +110,7 @@ def test_a_run_that_moves_does_not_hang(tmp_path: Path, monkeypatch: pytest.Monk
         assert (rank.startswith("  rank 0: running, 1 launch, making progress"), rest) == (True, [])
         monkeypatch.setattr(look, "time", SimpleNamespace(sleep=lambda _: None))
         (first, *_) = lines_of(look.look_now(directory))
-        assert first.startswith("no kernel waits for long: all ranks have made 2 calls")
+        assert first.startswith("no kernel says that it waits: all ranks have made 2 calls")
 
 
 def test_only_the_thread_that_gets_the_signal_is_looked_at(tmp_path: Path) -> None:

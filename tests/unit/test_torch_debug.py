@@ -50,7 +50,7 @@ def test_the_page_says_what_ranks_wait_for(tmp_path: Path, monkeypatch: pytest.M
     signal.set_wakeup_fd(-1)
     assert [link.path for link in page.nav_links()] == [route.path] == ["/kprof"]
     text = answer.decode()
-    assert "<pre>no kernel waits for long: all ranks have made 1 call of the recorder" in text
+    assert "<pre>no kernel says that it waits: all ranks have made 1 call of the recorder" in text
     assert "  rank 0: running, 1 launch, Python at " in text
     assert page.dump() == "the recording has ended"
 
@@ -72,7 +72,7 @@ def test_torchs_own_server_serves_the_page(tmp_path: Path) -> None:
         server.join()
         server._server.server_close()
     signal.set_wakeup_fd(-1)
-    assert "no kernel waits for long: all ranks have made 1 call of the recorder" in text
+    assert "no kernel says that it waits: all ranks have made 1 call of the recorder" in text
     assert 'href="/kprof"' in text
 
 
