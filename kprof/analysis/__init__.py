@@ -9,7 +9,10 @@ sentences.
 
 import importlib
 import pkgutil
+import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from kprof.analysis.achieved import achieved_by_link, achieved_by_processor, achieved_by_region
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
@@ -88,3 +91,18 @@ def all_metrics() -> "dict[str, Callable[[Summary], Table]]":
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         importlib.import_module(module.name)
     return dict(sorted(METRICS.items()))
+
+
+def __getattr__(name: str) -> Any:
+    """FindingKind, as it was before kinds had files: works until version 0.2."""
+    if name != "FindingKind":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kprof.analysis.findings.kinds import all_kinds
+
+    warnings.warn(
+        "kprof.analysis.FindingKind goes with version 0.2: compare finding.kind.name with a name, "
+        'such as "slow"',
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return SimpleNamespace(**{kind.name.upper(): kind for kind in all_kinds()})

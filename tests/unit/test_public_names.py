@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kprof.analysis.findings.kinds import named
+
 PAGE = (Path(__file__).parents[2] / "docs" / "public.md").read_text()
 LISTED = dict(re.findall(r"^- `(kprof[.\w]*)`: ((?:`\w+`,?\s*)+)", PAGE, flags=re.MULTILINE))
 MOVED = re.findall(r"^\| [\d.]+ \| `(kprof[.\w]+)` \| `(kprof[.\w]+)` \|", PAGE, flags=re.MULTILINE)
@@ -39,6 +41,24 @@ def test_a_name_that_moved_works_and_warns(old: str, now: str) -> None:
         assert value_of(old) is value_of(now)
 
 
+def test_kinds_of_findings_have_their_former_names() -> None:
+    with pytest.warns(DeprecationWarning, match=r"compare finding\.kind\.name with a name"):
+        kinds = value_of("kprof.analysis.FindingKind")
+    names = [
+        "LATE_START",
+        "IDLE_GAP",
+        "SLOW",
+        "SLOW_TRANSFER",
+        "SLOW_EVENTS",
+        "SLOW_CALL",
+        "UNEVEN_WORK",
+        "UNEVEN_BLOCKS",
+    ]
+    assert [getattr(kinds, name) for name in names] == [named(name.lower()) for name in names]
+
+
 def test_names_that_never_were_are_errors() -> None:
+    with pytest.raises(AttributeError, match="Nobody"):
+        value_of("kprof.analysis.Nobody")
     with pytest.raises(AttributeError, match="Nobody"):
         value_of("kprof.groups.Nobody")
