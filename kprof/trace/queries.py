@@ -101,6 +101,8 @@ def reading() -> Iterator[None]:
 
     try:
         yield
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError(_first_line(error)) from error
     except duckdb.Error as error:
         # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is
         # known.
@@ -109,8 +111,7 @@ def reading() -> Iterator[None]:
             duckdb.ProgrammingError
             | duckdb.DataError
             | duckdb.NotSupportedError
-            | duckdb.PermissionException
-            | duckdb.OutOfMemoryException,
+            | duckdb.PermissionException,
         ) and not isinstance(error, duckdb.InvalidInputException)
         if is_the_querys:
             raise SelectionError(f"the query was refused: {_first_line(error)}") from error
