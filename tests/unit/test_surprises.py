@@ -10,11 +10,15 @@ import urllib.request
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
+from kprof import abi
 from kprof.capture.processes import Process, process_of
 from kprof.devices.cache import cache_dir
 from kprof.errors import ArenaError
+from kprof.recording.arenas.arena_state import Handed, read_arena
+from kprof.recording.arenas.ledger import accounts_in
 from kprof.recording.rank.process import ARENA_BYTES_VARIABLE, _arena_bytes
 from kprof.trace.queries import reading
 from kprof_cli import watching
@@ -91,3 +95,14 @@ def test_a_metrics_client_that_goes_away_is_no_error(
         server.shutdown()
         server.server_close()
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_account_without_a_limit_is_read_to_the_end_of_its_arena() -> None:
+    """Damage that left zeros: its arena may hold as much as there is room for."""
+    geometry = abi.ArenaGeometry.for_bytes(1 << 20)
+    (account,) = accounts_in(np.zeros(1 << 20, np.uint8), 1)
+    handed = Handed.of_account(geometry, account, bytes(abi.SWITCHES.itemsize), abi.Lines())
+    assert handed.limit == geometry.num_chunks // geometry.num_cursors > 0
+    memory = np.zeros(1 << 20, np.uint8)
+    state, _ = read_arena(lambda begin, end: memory[begin:end], handed)
+    assert state.num_used_chunks == handed.num_reserved
