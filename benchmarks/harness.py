@@ -103,15 +103,16 @@ def interleaved(
     return times
 
 
-def captured(call: Work, num_calls: int = 1) -> Any:
-    """A CUDA graph of `num_calls` calls, after one call outside it."""
+def captured(call: Work, num_calls: int = 1, *, warm_up: bool = False) -> Any:
+    """A CUDA graph of `num_calls` calls. `warm_up` makes one before, on a stream of its own."""
     import torch
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
+    if warm_up:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            call()
+        torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

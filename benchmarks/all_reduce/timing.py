@@ -45,7 +45,7 @@ def time_graph_us(group: Group, call: Call, effort: Effort) -> float:
 
 def time_graphs_us(group: Group, calls: dict[str, Call], effort: Effort) -> dict[str, float]:
     """The same for several calls, in turns: what differs between them is not what changed in between."""
-    graphs = {name: captured(call, CALLS_PER_GRAPH) for name, call in calls.items()}
+    graphs = {name: captured(call, CALLS_PER_GRAPH, warm_up=True) for name, call in calls.items()}
     group.barrier()
     for graph in graphs.values():
         graph.replay()

@@ -9,7 +9,8 @@ import sys
 import time
 
 import kprof
-from benchmarks.draining import Work, captured
+from benchmarks.draining import Work
+from benchmarks.harness import captured
 from kprof.devices import gpu
 from kprof.recording.rank.null_recorder import NullRecorder
 
@@ -38,7 +39,7 @@ def main(output: str, kept: str, mode: str, device: str, num_calls: str, slow: s
         def eager() -> None:
             work.call(recorder)
 
-        call = captured(eager) if mode == "graph" else eager
+        call = captured(eager).replay if mode == "graph" else eager
         slow_calls = {int(number) for number in slow.split(",")}
         for number in range(int(num_calls)):
             call()
