@@ -148,17 +148,22 @@ def record(
         ),
         wanted=_choose(skip, calls, every, times, sample, ranks=ranks, blocks=blocks, warps=warps),
     )
+    raise typer.Exit(_run(request, strict=strict, is_foreign=inductor and not strict))
+
+
+def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
+    """The exit code of `kprof record`. A foreign workload may have nothing to record."""
     try:
         recording = record_and_summarise(request)
     except NothingRecordedError as error:
-        if not inductor or strict:
+        if not is_foreign:
             raise
         # The workload knows nothing of kprof, and whoever runs it wants its exit code.
         note(str(error).partition("; ")[0])
-        raise typer.Exit(0) from error
+        return 0
     if strict and recording.losses and recording.exit_code == 0:
-        raise typer.Exit(1)
-    raise typer.Exit(recording.exit_code)
+        return 1
+    return recording.exit_code
 
 
 @command(

@@ -17,7 +17,7 @@ from kprof import abi
 from kprof.errors import RecorderError, RegionError
 from kprof.regions import Kind, Region
 from kprof.regions import Moment as ClockMoment
-from kprof.triton import device, platform
+from kprof.triton import device, platform, programs
 from kprof.triton.buffer import Buffer, BuildKey, build_of
 from kprof.triton.platform import INTERPRETED, builtin
 from kprof.triton.values import Moment, Track
@@ -136,7 +136,7 @@ def end_whole(prof: Any, begin: Moment, region: Any, *, _call: Any = None) -> No
     end = call.now(Track(words[:2]))
     known = _constant(region)
     bits = tl.constexpr(known.id), _region_bits(known)
-    call.run(device.record_whole, *words, *begin.parts, *end.parts, *bits)
+    call.run(programs.record_whole, *words, *begin.parts, *end.parts, *bits)
 
 
 @_callable

@@ -51,13 +51,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     Ranks that wrote events but never finished are recovered. `outcome` is None if it is unknown how
     the workload ended.
     """
-    if not directory.is_dir():
-        raise WorkloadError(
-            f"{directory} was removed while the workload ran, so what it recorded is lost "
-            f"({_describe_end(outcome)}); "
-            "record again into a directory that nobody cleans up",
-            exit_code=_exit_code(outcome),
-        )
+    _check_is_there(directory, outcome)
     started = capture.read_ranks_started(directory)
     counts, told = launch_counts(directory), ranks_that_told(directory)
     infos, aside = _all_infos(directory, counts, told, is_under_way=outcome is not None)
@@ -95,6 +89,15 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         messages=(*messages, *unseen_waits(directory, infos)),
         hang=hang,
     )
+
+
+def _check_is_there(directory: Path, outcome: Outcome | None) -> None:
+    if not directory.is_dir():
+        raise WorkloadError(
+            f"{directory} was removed while the workload ran, so what it recorded is lost "
+            f"({_describe_end(outcome)}); record again into a directory that nobody cleans up",
+            exit_code=_exit_code(outcome),
+        )
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ import msgspec
 from kprof.capture.directory import write_json
 from kprof.capture.manifest import KernelOverhead, Overhead
 from kprof.devices import gpu
+from kprof.errors import CaptureError
+from kprof.recording.endings.complaints import complain
 
 if TYPE_CHECKING:
     from kprof.recording.launches.launch_log import Plan
@@ -60,7 +62,7 @@ class LaunchTimer:
     def finish(self) -> None:
         """Wait for the device, then write the timings.
 
-        Raises CaptureError.
+        A disk that refuses is one line on stderr.
         """
         spans: dict[str, list[float]] = {}
         gpu.synchronize(self._device)
@@ -69,7 +71,10 @@ class LaunchTimer:
         timings = [
             KernelTiming(kernel, len(us), statistics.median(us)) for kernel, us in spans.items()
         ]
-        write_json(self._directory / f"timings-{self._rank:05d}.json", timings)
+        try:
+            write_json(self._directory / f"timings-{self._rank:05d}.json", timings)
+        except CaptureError as error:
+            complain(f"rank {self._rank}: {error}")
 
 
 def read_timings(directory: Path) -> list[KernelTiming]:

@@ -54,6 +54,11 @@ class RankFacts:
         )
         return RankFacts(base)
 
+    @property
+    def ticks_per_cycle(self) -> float:
+        """Ticks of the real-time clock in one of the clock that chunks hold."""
+        return self.base.clock.ticks_per_second / self.base.cycles_per_second
+
     def info(self, decoder: Decoder, rows: Sequence[Launch] = (), cut_short: str = "") -> RankInfo:
         """What is known of the rank now, with these launches."""
         return info_of(self.base, decoder, rows, self.notes, cut_short)

@@ -28,7 +28,7 @@ from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer, ne
 from kprof.recording.launches.wanted import EVERYTHING, Schedule, Wanted
 from kprof.recording.rank import saver
 from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
-from kprof.recording.rank.recorder_state import State
+from kprof.recording.rank.recorder_state import State, check_rank
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ class Recorder(AnyRecorder):
         from kprof.recording.launches.launch_log import LaunchLog
         from kprof.recording.retention.policies import start_drainer
 
-        if not 0 <= rank < world_size:
-            raise RecorderError(
-                f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
-            )
+        check_rank(rank, world_size)
         self.rank, self.world_size = rank, world_size
         self._directory, self._timer = directory, timer
         self._schedule = schedule
@@ -409,9 +406,7 @@ class Recorder(AnyRecorder):
         if self._state.is_closed:
             return
         try:
-            base = self._facts.base
-            ticks_per_cycle = base.clock.ticks_per_second / base.cycles_per_second
-            self._waits.save(self._keeper, ticks_per_cycle)
+            self._waits.save(self._keeper, self._facts.ticks_per_cycle)
         except Exception as error:
             complaints.complain(f"rank {self.rank}: cannot save what it recorded: {error}")
 
@@ -443,11 +438,8 @@ class Recorder(AnyRecorder):
             finally:
                 self._let_go()
                 self._turns.outlive_graphs()
-        try:
-            if self._timer is not None:
-                self._timer.finish()
-        except CaptureError as error:
-            complaints.complain(f"rank {self.rank}: {error}")
+        if self._timer is not None:
+            self._timer.finish()
 
     def close_at_exit(self) -> None:
         """Close when the process ends.

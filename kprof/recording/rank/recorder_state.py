@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from kprof.errors import RecorderError
+
 
 class State(Enum):
     """The states of a recorder, each with what becomes of a launch.
@@ -26,3 +28,11 @@ class State(Enum):
     def is_closed(self) -> bool:
         """Whether nothing is recorded any more."""
         return self not in (State.RECORDING, State.PAUSED)
+
+
+def check_rank(rank: int, world_size: int) -> None:
+    """Raise RecorderError for a rank that is none of these."""
+    if not 0 <= rank < world_size:
+        raise RecorderError(
+            f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
+        )
