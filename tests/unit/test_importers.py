@@ -362,12 +362,16 @@ def chrome_of(**values: object) -> bytes:
         (chrome_of(tid=2**40), "has block 1099511627776, expected"),
         (chrome_of(dur=1e300), r"the dur 1e\+300 is too large for 64 bits of ns"),
         (chrome_of(dur=1e306), r"the dur 1e\+306 is too large for 64 bits of ns"),
+        (chrome_of(pid=2**63), r"the pid 9223372036854775808 does not fit into 64 bits"),
+        (chrome_of(pid="9" * 400), r"the pid 9{20}\.\.\. does not fit into 64 bits"),
+        (chrome_of(tid=-(2**63) - 1), r"the tid -9223372036854775809 does not fit into 64 bits"),
+        (chrome_of(args={"slot": 2**63}), "argument slot 9223372036854775808 does not fit into 64"),
         (chrome_of(ph="B"), "1 event that is neither a complete span nor an instant, and nothing"),
         (chrome_of(dur=1e15), "has duration_ns 1000000000000000000, expected"),
         (b'{"x":' + b"[" * 100_000, "cannot read"),
         (gzip.compress(bytes(1 << 25)), "unpacks into more than 16,777,216 bytes"),
     ],
-    ids=range(9),
+    ids=range(13),
 )
 @pytest.mark.filterwarnings("error")
 def test_a_hostile_chrome_trace_is_one_sentence(tmp_path, content, reason):
@@ -404,3 +408,14 @@ def test_files_to_import_that_are_none_are_not_waited_for(tmp_path):
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(ForeignFormatError, match="it is a pipe"):
             import_events("table", [tmp_path / name], tmp_path / "o.kprof")
+
+
+@pytest.mark.parametrize(("before", "after"), [(b"block", b"bl\x80ck"), (b"span", b"sp\x80n")])
+def test_a_parquet_file_with_text_that_is_not_utf8_is_one_sentence(tmp_path, before, after):
+    columns = {"rank": [0], "block": [0], "region": ["span"], "start_ns": [0], "duration_ns": [1]}
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path, store_schema=False, compression="none")
+    path.write_bytes(path.read_bytes().replace(before, after))
+    with pytest.raises(ForeignFormatError, match=r"text that is not UTF-8 .*; save the file"):
+        import_events("table", [path], tmp_path / "o.kprof")
+    assert not (tmp_path / "o.kprof").exists()

@@ -73,7 +73,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
         start_ns=_to_ns(file, "ts", starts, first, tick_ns),
         duration_ns=_to_ns(file, "dur", np.array([_duration(e) for e in spans]), 0.0, tick_ns),
         names=names,
-        fields=_fields(spans),
+        fields=_fields(file, spans),
         tick_ns=tick_ns,
         marks=frozenset(
             label for event, label in zip(spans, labels, strict=True) if _is_instant(event)
@@ -130,11 +130,23 @@ def _labels(events: list[_Event]) -> list[str]:
 
 def _ids(file: Path, what: str, values: list[int | str]) -> Any:
     try:
-        return np.array([int(value) for value in values], dtype=np.int64)
+        numbers = [int(value) for value in values]
     except ValueError as error:
         raise ForeignFormatError(
             f"{file}: a {what} is not a number ({error}); "
             "processes must be ranks and threads blocks"
+        ) from error
+    return _to_int64(file, what, numbers)
+
+
+def _to_int64(file: Path, what: str, numbers: list[Any]) -> Any:
+    try:
+        return np.array(numbers, dtype=np.int64)
+    except OverflowError as error:
+        digits = str(max(numbers, key=abs))
+        strange = digits if len(digits) <= 20 else f"{digits[:20]}..."
+        raise ForeignFormatError(
+            f"{file}: the {what} {strange} does not fit into 64 bits; fix or remove the event"
         ) from error
 
 
@@ -151,13 +163,13 @@ def _to_ns(file: Path, what: str, ticks: Any, first: float, tick_ns: float) -> A
     return ns.astype(np.int64)
 
 
-def _fields(spans: list[_Event]) -> dict[str, Any]:
+def _fields(file: Path, spans: list[_Event]) -> dict[str, Any]:
     """Arguments that every event has as a whole number."""
     if not spans or not spans[0].args:
         return {}
     columns = {name: [(event.args or {}).get(name) for event in spans] for name in spans[0].args}
     return {
-        name: np.array(values, dtype=np.int64)
+        name: _to_int64(file, f"argument {name}", values)
         for name, values in columns.items()
         if name.isidentifier() and all(type(value) is int for value in values)
     }

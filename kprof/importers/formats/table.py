@@ -29,6 +29,16 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     """A .csv or .parquet file with the columns above; the error names what is missing."""
     (file,) = files
     table = _read_table(file)
+    try:
+        return _to_events(table, file)
+    except UnicodeDecodeError as error:
+        # Arrow decodes names of columns and cells of Parquet files when they are asked for.
+        raise ForeignFormatError(
+            f"{file} holds text that is not UTF-8 ({error.object[:80]!r}); save the file as UTF-8"
+        ) from error
+
+
+def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
     missing = [name for name in _NEEDED if name not in table.column_names]
     if not {"duration_ns", "end_ns"} & set(table.column_names):
         missing.append("duration_ns")
