@@ -69,7 +69,8 @@ def show_and_write(result: object, path: Path | None) -> None:
 
 def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
     """Quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4)
+    several = values if len(values) > 1 else [*values, *values]
+    low, middle, high = statistics.quantiles(several, n=4)
     return {"p25": round(low, digits), "median": round(middle, digits), "p75": round(high, digits)}
 
 

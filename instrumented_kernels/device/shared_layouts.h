@@ -2,7 +2,6 @@
 #pragma once
 
 #include <stdint.h>
-
 #include "kprof/abi.h"
 
 namespace shared_layouts {
@@ -11,10 +10,10 @@ constexpr uint32_t kMaxRanks = 64;
 
 // What went wrong on this rank. In memory of the host, which looks at it without waiting for the device.
 struct Failure {
-  uint64_t refused;          // input that the kernel refuses, in its own code; 0: none. The plan stays usable
+  uint64_t refused;  // input that the kernel refuses, in its own code; 0: none. The plan stays usable
   uint64_t region_and_peer;  // of the wait that took too long: region + 1 in the high half; 0: none
-  uint64_t epoch_and_slot;   // epoch in the high half
-  uint64_t waited_ms;        // plus 1
+  uint64_t epoch_and_slot;  // epoch in the high half
+  uint64_t waited_ms;  // plus 1
 };
 static_assert(sizeof(Failure) == 32, "Failure size");
 

@@ -89,7 +89,7 @@ def needs_of(rules: str, search_dirs: Sequence[Path]) -> Needs:
     """
     words = _WORD.findall(rules.replace("\\\n", " "))
     # The rest of the first word is what was built; nvcc writes a space in front of the colon.
-    begin = next(place for place, word in enumerate(words) if word.endswith(":")) + 1
+    begin = next((place for place, word in enumerate(words) if word.endswith(":")), -1) + 1
     names = (re.sub(r"\\(.)", r"\1", word).replace("$$", "$") for word in words[begin:])
     read = tuple(dict.fromkeys(str(Path(name).absolute()) for name in names))
     folders = [str(folder.absolute()) for folder in search_dirs]

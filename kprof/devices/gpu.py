@@ -95,10 +95,10 @@ def _stream(number: int, device: str) -> Any:
 
 
 def is_capturing() -> bool:
-    """Whether the current stream is being captured in a CUDA graph."""
+    """Whether the current stream is being captured in a CUDA graph; false where no GPU is used."""
     import torch
 
-    return torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def capture_reader(device: str) -> Callable[[], bool]:

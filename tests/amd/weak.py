@@ -3,7 +3,7 @@
     test     the strict setting on what the host reads while kernels run; then every test once, a quarter of them in each of
              uncached and fine-grained memory with two seeds; then some of the planted faults. Seeds and quarters go by the commit.
     soak     all tests with one seed after another, for MINUTES
-    faults   every planted fault of faults.py; writes the table of results
+    faults   every planted fault of mutations.py; writes the table of results
 
 Without the weak model (AMD_EMULATOR/weak) `test` takes the plain emulator, and without that it says that it is skipped.
 """
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from faults import FAULTS, READ_WHILE_RUNNING, STRICT, Fault
+from mutations import FAULTS, READ_WHILE_RUNNING, STRICT, Fault
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "amd_faults.json"

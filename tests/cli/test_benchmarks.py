@@ -34,7 +34,6 @@ SMALL = {
         "9000",
     ],
     "planted_hangs": ["--hangs", "1", "--slow", "1"],
-    "what_if": ["--pairs", "1", "--calls", "2"],
 }
 
 

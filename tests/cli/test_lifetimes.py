@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from kprof.capture import directory as capture
 from kprof.capture.directory import Capture
 from kprof.hangs.report import lines_of, read_hang
+from kprof.recording.finishing import recover
 from sealing import check_checksums
 from under_way import Recording
 
@@ -372,15 +372,15 @@ def test_a_recovery_to_another_folder_writes_nothing_to_the_first(killed, kprof,
     def files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in killed.unfinished.glob("[!w]*")}
 
-    def fill_while_copying(source: Path, target: Path, **_: object) -> None:
-        target.mkdir()
-        raise shutil.Error([(source, target, "[Errno 28] No space left on device")])
+    def fill_while_copying(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:1])
+        raise OSError(28, "No space left on device")
 
     before, output = files(), killed.run.parent / "other" / "run.kprof"
     output.parent.mkdir()
     for name, full in (
         (f"{capture.__name__}.write_manifest", fill_the_disk),
-        ("shutil.copytree", fill_while_copying),
+        (f"{recover.__name__}.copy_plain", fill_while_copying),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(name, full)

@@ -66,7 +66,7 @@ def test_threads_that_begin_at_the_rank_are_blocks_from_0(tmp_path: Path) -> Non
 
 def test_blocks_that_nobody_recorded_are_not_idle(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events()).path)
-    assert "uneven_blocks" not in {f.kind.value for f in analysis.find(trace.summary).findings}
+    assert "uneven_blocks" not in {f.kind.name for f in analysis.find(trace.summary).findings}
     assert {launch.num_blocks for info in trace.ranks for launch in info.launches} == {0}
 
 

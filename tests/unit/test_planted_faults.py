@@ -10,8 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "amd"))
 import weak  # noqa: E402
-
-from faults import FAULTS, READ_WHILE_RUNNING  # noqa: E402
+from mutations import FAULTS, READ_WHILE_RUNNING  # noqa: E402
 
 
 def test_every_fault_has_one_place() -> None:

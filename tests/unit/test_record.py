@@ -141,7 +141,7 @@ def test_force_does_not_delete_what_is_no_capture(tmp_path):
     thesis = tmp_path / "run.kprof" / "thesis.tex"
     thesis.parent.mkdir()
     thesis.write_text("years of work")
-    with pytest.raises(OutputExistsError, match="no capture"):
+    with pytest.raises(OutputExistsError, match="not a capture"):
         record(request(tmp_path, force=True))
     assert thesis.exists()
 
@@ -156,11 +156,11 @@ def test_what_appears_at_the_output_during_the_run_is_not_deleted(tmp_path, forc
             output.mkdir()
             (output / "thesis.tex").write_text("years of work")
 
-    with pytest.raises(OutputExistsError, match=r"no capture.*kept in .*unfinished -o") as error:
+    with pytest.raises(OutputExistsError, match=r"not a capture.*kept in .*unfinished -o") as error:
         record_and_come()
     assert error.value.exit_code
     assert leftovers(output) == ["thesis.tex"]
-    with pytest.raises(OutputExistsError, match="no capture"):
+    with pytest.raises(OutputExistsError, match="not a capture"):
         recover(output, force=True)
     assert recover(output, tmp_path / "other.kprof").manifest.world_size == 1
     assert leftovers(tmp_path) == ["other.kprof", "run.kprof"]

@@ -13,7 +13,7 @@ import pytest
 from kprof import analysis, export, report
 from kprof.analysis import Summary
 from kprof.export.grouping import By, grouping
-from kprof.trace import Trace, trace, views
+from kprof.trace import Trace, events, views
 from synthetic import TraceBuilder
 
 REGIONS = """
@@ -102,11 +102,11 @@ def test_the_order_of_rows_does_not_change_the_report_nor_the_trace(tmp_path, mo
 
 def read_in_order(build: TraceBuilder, seed: int, monkeypatch: pytest.MonkeyPatch) -> Trace:
     """The trace of the same events, which keep their ids, from a table in another order."""
-    numbered, database = views._with_row_numbers, trace.locked_database
+    numbered, database = views._with_row_numbers, events.locked_database
     order = np.random.default_rng(seed).permutation(len(build.table()))
     with monkeypatch.context() as patch:
         patch.setattr(views, "_with_row_numbers", lambda table: numbered(table).take(order))
-        patch.setattr(trace, "locked_database", lambda files: database(files, num_threads=16))
+        patch.setattr(events, "locked_database", lambda files: database(files, num_threads=16))
         return build.trace()
 
 

@@ -56,6 +56,7 @@ _NEEDED_TO_CLOSE: Final = (
     "kprof.capture.parts",
     "kprof.capture.rank_summary",
     "kprof.clocks.alignment",
+    "kprof.recording.rank.closing",
 )
 
 

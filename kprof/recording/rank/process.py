@@ -216,7 +216,7 @@ def _tell_of_capture() -> None:
 
 def _must_wait(device: str) -> bool:
     """Whether opening a recorder now would break the graph that is being captured."""
-    if not gpu.capture_reader(device)():
+    if device == "cpu" or not gpu.is_capturing():
         return False
     _tell_of_capture()
     return True
