@@ -57,7 +57,7 @@ def test_a_full_output_does_not_change_the_workloads_exit_code(tmp_path):
     ("environment", "sentence"),
     [
         ({"KPROF_ARENA_BYTES": "99999999999999"}, "an arena of 99999999999999 bytes is too large"),
-        ({"KPROF_ARENA_BYTES": "3999999999999"}, "no room for a record arena of 3,814,697 MiB"),
+        ({"KPROF_ARENA_BYTES": "3999999999999"}, "no room for an arena of 3,814,697 MiB"),
         ({"KPROF_ARENA_BYTES": "much"}, "KPROF_ARENA_BYTES='much' is not a number of bytes"),
         ({"KPROF_WANTED": "much"}, "rank 0 records nothing: JSON is malformed"),
         ({"KPROF_RETENTION": "[]"}, "rank 0 records nothing: Expected `object`, got `array`"),

@@ -201,7 +201,7 @@ def test_a_compiler_gets_nothing_preloaded(tmp_path: Path, monkeypatch: pytest.M
     def compile_nothing(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         environments.append(options["env"])
         Path(command[command.index("-o") + 1]).touch()
-        Path(command[command.index("-MF") + 1]).write_text("library: kernel.hip\n")
+        Path(command[command.index("-MF") + 1]).write_text(f"library: {tmp_path}/kernel.hip\n")
         return subprocess.CompletedProcess(command, 0, "", "")
 
     (tmp_path / "kernel.hip").write_text("")
