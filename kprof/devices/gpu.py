@@ -98,7 +98,8 @@ def is_capturing() -> bool:
     """Whether the current stream is being captured in a CUDA graph; false where no GPU is used."""
     import torch
 
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def capture_reader(device: str) -> Callable[[], bool]:
