@@ -7,6 +7,7 @@ from enum import Enum
 import pytest
 
 from kprof.analysis.findings import explain_trace
+from kprof.analysis.findings.finding import Kind
 from patterns.cases import PATTERNS, Pattern
 
 pytestmark = pytest.mark.slow
@@ -23,6 +24,7 @@ def test_the_first_conclusion_is_what_was_planted(pattern: Pattern) -> None:
     first = explanation.findings[0]
     said = {name: getattr(first, name) for name in pattern.expected}
     said = {name: v.value if isinstance(v, Enum) else v for name, v in said.items()}
+    said = {name: v.name if isinstance(v, Kind) else v for name, v in said.items()}
     assert said == pattern.expected
     if pattern.is_gain_known:
         total = sum(run.lengths)
