@@ -54,7 +54,7 @@ def record(name: str, run: Path) -> subprocess.CompletedProcess[str]:
     [
         ("killed", "rank 1 has ended and block 0 of rank 0 waits in wait for its slot 0"),
         ("illegal_address", "rank 1 has ended and block 0 of rank 0 waits in wait for its slot 0"),
-        ("stopped", "rank 1 is stopped: kill -CONT"),
+        ("stopped", "rank 1 is stopped: resume it with kill -CONT"),
         (
             "holds_lock",
             "ranks 0, 1 wait for each other: block 1 of rank 0 for slot 1 of rank 1, block 1 of "
