@@ -174,7 +174,7 @@ def test_text_that_is_not_utf8_is_a_sentence(kprof, small, tmp_path):
     numbers = {key: [0] for key in ("rank", "block", "start_ns", "duration_ns")}
     pq.write_table(pa.table(numbers | {"region": latin}), table)
     line = kprof("import", "--kind", "table", table, "-o", tmp_path / "run.kprof").error_line
-    assert line.startswith("kprof: b'caf\\xe9' is not UTF-8; ")
+    assert line.startswith(f"kprof: {table} holds text that is not UTF-8 (b'caf\\xe9'); ")
 
 
 def test_a_command_and_a_file_with_names_that_are_not_utf8_work(kprof, tmp_path):

@@ -39,7 +39,7 @@ def under_kprof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Opened]
     monkeypatch.setattr(process, "_process_recorder", None)
     monkeypatch.setattr(process.lifetime, "end_well_on_signals", lambda: None)
     monkeypatch.setattr(process.saver, "start", lambda: None)
-    monkeypatch.setattr(gpu, "capture_reader", lambda _: lambda: False)
+    monkeypatch.setattr(gpu, "is_capturing", lambda: False)
     monkeypatch.setattr(gpu, "with_number", lambda _: "cuda:0")
     monkeypatch.setattr(apart.gpu, "make_current", lambda _: None)
     monkeypatch.setattr(Opened, "most_bytes", 1 << 62)
@@ -65,11 +65,11 @@ def test_no_recorder_is_made_while_a_graph_is_captured(
     under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Launches in the graph are not recorded, which is said once; later ones are."""
-    monkeypatch.setattr(gpu, "capture_reader", lambda _: lambda: True)
+    monkeypatch.setattr(gpu, "is_capturing", lambda: True)
     for _ in range(2):
         assert not isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
     assert capsys.readouterr().err.count("launch once before the capture") == 1
-    monkeypatch.setattr(gpu, "capture_reader", lambda _: lambda: False)
+    monkeypatch.setattr(gpu, "is_capturing", lambda: False)
     assert isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
 
 
