@@ -82,9 +82,10 @@ def test_spills_nothing_to_memory_on_nvidia(source: str, enabled: str) -> None:
     usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     stacks = re.findall(r"Function \w+:\s+REG:\d+ STACK:(\d+)", usage)
     assert len(stacks) == SOURCES[source][1]
-    # What is recorded calls a function of kprof now and then, for which a kernel may keep a few
-    # registers.
-    assert max(map(int, stacks)) <= (8 if enabled == "1" else 0)
+    # What is recorded calls a function of kprof once in 61 events. It keeps its return address and
+    # a clock reading in memory, and may cost a kernel at its limit of registers one of its own:
+    # rms_norm_fp8's variant with 64 does so in fp16, one store and one load a thread.
+    assert max(map(int, stacks)) <= (16 if enabled == "1" else 0)
 
 
 @pytest.mark.parametrize("source", SOURCES)
