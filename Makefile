@@ -22,7 +22,7 @@ NVCC_PACKAGES := 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-c
 TRITON := 'triton==3.9.*'
 
 # C++ that people write: no tables of regions, no generated headers.
-CPP_FILES = $(shell find kprof cli instrumented_kernels benchmarks tests \( -name '*.h' -o -name '*.hip' \) ! -name '*regions.h' \
+CPP_FILES = $(shell find kprof cli instrumented_kernels benchmarks tests \( -name '*.h' -o -name '*.hip' -o -name 'plugin.cpp' \) ! -name '*regions.h' \
 	| xargs grep -L '^// Generated from')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

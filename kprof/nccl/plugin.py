@@ -1,0 +1,51 @@
+"""The profiler plugin for NCCL and RCCL: how it is built, and how a workload is made to load it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kprof.devices.build import BuildOptions, build
+from kprof.devices.record import Compiler
+from kprof.devices.targets import Target, record_of
+
+SOURCE: Final = Path(__file__).parent / "plugin.cpp"
+PLUGIN_VARIABLE: Final = "NCCL_PROFILER_PLUGIN"
+# Where the plugin makes its rings; KPROF_RECORD_DIR where that is not on its host.
+DIR_VARIABLE: Final = "KPROF_NCCL_DIR"
+RING_BYTES_VARIABLE: Final = "KPROF_NCCL_RING_BYTES"
+RECORD_BYTES: Final = 64
+
+
+def build_plugin(sanitizers: tuple[str, ...] = ()) -> Path:
+    """The compiled plugin, of the cache where it can. Needs no NCCL; raises BuildError."""
+    options = BuildOptions(Target.CPU, sanitizers=sanitizers)
+    return build(SOURCE, options, _flags, "so")
+
+
+def _flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+    # NCCL closes the library with its last communicator, while threads of it may still call.
+    mine = ["-fvisibility=hidden", "-pthread", "-Wl,-z,nodelete", "-ldl"]
+    return record_of(options.target).library_flags(options, compiler) + mine
+
+
+def environment_for(plugin: Path, memory: Path, ring_bytes: int) -> dict[str, str]:
+    """What makes NCCL load the plugin, and the plugin record into `memory`."""
+    return {
+        PLUGIN_VARIABLE: str(plugin),
+        DIR_VARIABLE: str(memory),
+        RING_BYTES_VARIABLE: str(ring_bytes),
+    }
+
+
+def replaced_plugin(environment: Mapping[str, str] = os.environ) -> str:
+    """A sentence about the user's own plugin, which does not run meanwhile; empty without one."""
+    other = environment.get(PLUGIN_VARIABLE, "")
+    if not other:
+        return ""
+    return (
+        f"{PLUGIN_VARIABLE}={other} is not used in this run: NCCL loads one profiler plugin, "
+        "and --nccl is kprof's"
+    )

@@ -1,0 +1,67 @@
+// The memory that the profiler plugin shares with whoever makes a capture of it: plain data, little endian.
+//
+//     0         Header
+//     4096      Text x kNumTexts            names of functions, types, algorithms and protocols
+//     12288     Communicator x kNumComms
+//     143360    Record x num_records        event n is in record n % num_records
+//
+// kprof/nccl/ring.py reads it. Bump kRingVersion whenever the layout changes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace kprof::nccl {
+
+constexpr uint64_t kRingMagic = 0x4c43434e464f5250;  // "PROFNCCL"
+constexpr uint32_t kRingVersion = 1;
+constexpr uint32_t kNumTexts = 256;
+constexpr uint32_t kNumComms = 1024;
+constexpr uint64_t kTextsOffset = 4096;
+constexpr uint64_t kCommsOffset = 12288;
+constexpr uint64_t kRecordsOffset = 143360;
+
+// What a record is. A handle is 1 + the number of the event's start.
+enum class What : uint8_t { kStart = 1, kStop = 2, kState = 3 };
+
+struct Header {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t abi;  // the version of the interface that NCCL has chosen
+  uint64_t pid;
+  uint64_t num_records;
+  int64_t rank;  // of the launcher's environment, -1 where there is none
+  std::atomic<uint64_t> num_comms;
+  uint64_t padding[2];
+  alignas(64) std::atomic<uint64_t> num_events;
+  alignas(64) std::atomic<uint64_t> num_refused;  // the place was in use: a writer has stalled for a whole ring
+};
+
+struct Text {
+  std::atomic<uint32_t> state;  // 0 free, 1 being written, 2 complete
+  char text[28];
+};
+
+struct Communicator {
+  uint64_t id;
+  int32_t rank, num_ranks, num_nodes, device;
+  uint64_t begun_ns;
+  std::atomic<uint64_t> ended_ns;
+  uint8_t uuid[16];  // of the GPU; zeros where nobody says
+  char name[68];
+  std::atomic<uint32_t> is_complete;
+};
+
+// 64 bytes as words, because a reader may look while they are written.
+struct Record {
+  std::atomic<uint64_t> sequence;  // 1 + the event's number; kBusy while it is written
+  std::atomic<uint64_t> words[7];  // host_ns, subject, value, count, tag, then two words of fields
+};
+constexpr uint64_t kBusy = ~0ull;
+
+static_assert(sizeof(Header) <= kTextsOffset);
+static_assert(sizeof(Text) == 32 && kTextsOffset + kNumTexts * sizeof(Text) == kCommsOffset);
+static_assert(sizeof(Communicator) == 128 && kCommsOffset + kNumComms * sizeof(Communicator) == kRecordsOffset);
+static_assert(sizeof(Record) == 64);
+
+}  // namespace kprof::nccl
