@@ -41,6 +41,8 @@ class Live:
     STEPS = 5
     # Launches after the recording stopped.
     UNRECORDED = 6
+    # Of EVENTS, those that were removed again with their part.
+    REMOVED = 7
     LENGTHS = slice(8, 136)
     WAITS = slice(256, 512)
 

@@ -34,6 +34,7 @@ from kprof.capture.directory import (
 )
 from kprof.capture.files import MAX_JSON_BYTES
 from kprof.capture.losses import GaveUp, count_launches
+from kprof.capture.manifest import MAX_COUNT, Text, WorldSize
 from kprof.errors import RankTakenError
 from kprof.private import is_locked, new_file, open_plain, read_plain
 from kprof.rank_memory import LIVE_BYTES, Live
@@ -47,9 +48,9 @@ _MESSAGES: Final[msgspec.json.Decoder[str | GaveUp]] = msgspec.json.Decoder(str 
 class Begun(msgspec.Struct, frozen=True):
     """What a recording was asked to do, written before the workload starts."""
 
-    command: tuple[str, ...]
-    created_utc: str
-    num_procs: int
+    command: tuple[Text, ...]
+    created_utc: Text
+    num_procs: WorldSize
 
 
 class Claim:
@@ -142,12 +143,25 @@ def ranks_in_use(directory: Path) -> tuple[int, ...]:
 
 def launch_counts(directory: Path) -> dict[int, int]:
     """The number of launches of every rank that ever had a recorder, and whose file is whole."""
-    counts = {}
-    for rank, numbers in live_numbers(directory, 2).items():
+    return {rank: numbers[Live.LAUNCHES] for rank, numbers in _whole_numbers(directory).items()}
+
+
+def events_written(directory: Path) -> dict[int, int]:
+    """How many events the parts of every rank have together, by its file where that is whole."""
+    return {
+        rank: max(0, numbers[Live.EVENTS] - numbers[Live.REMOVED])
+        for rank, numbers in _whole_numbers(directory).items()
+    }
+
+
+def _whole_numbers(directory: Path) -> dict[int, tuple[int, ...]]:
+    whole = {}
+    for rank, numbers in live_numbers(directory, Live.REMOVED + 1).items():
         with contextlib.suppress(OSError):
-            if rank_file(directory, rank, "live").stat().st_size == LIVE_BYTES:
-                counts[rank] = numbers[0]
-    return counts
+            size_bytes = rank_file(directory, rank, "live").stat().st_size
+            if size_bytes == LIVE_BYTES and max(numbers) <= MAX_COUNT:
+                whole[rank] = numbers
+    return whole
 
 
 def num_calls_of(directory: Path) -> dict[int, int]:
@@ -185,6 +199,20 @@ def prepare_messages(directory: Path) -> None:
     path = directory / MESSAGES_NAME
     with writing(path), os.fdopen(new_file(path), "wb") as file:
         file.write(bytes(_MESSAGES_BYTES))
+
+
+def repair_messages(directory: Path) -> None:
+    """Make room for messages where the file is gone or was cut, and say so; raises CaptureError."""
+    content = b""
+    with contextlib.suppress(OSError):
+        content = read_plain(directory / MESSAGES_NAME, _MESSAGES_BYTES)
+    if len(content) == _MESSAGES_BYTES:
+        return
+    prepare_messages(directory)
+    path = directory / MESSAGES_NAME
+    with writing(path), os.fdopen(open_plain(path, os.O_WRONLY), "wb") as file:
+        file.write(content[: content.rfind(b"\n") + 1])
+    leave_message(directory, f"{MESSAGES_NAME} was gone or cut, so ranks may have said more")
 
 
 def leave_message(directory: Path, message: str | GaveUp) -> bool:

@@ -365,6 +365,7 @@ def finish_capture(
     is_new = not manifest.files
     if is_new:
         manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
+    _check_readable(temporary, manifest)
     write_manifest(temporary, manifest)
     refuse_output(output, force)
     with writing(output):
@@ -384,6 +385,22 @@ def finish_capture(
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)
     return _opened(output, read_manifest(output), checksums)
+
+
+def _check_readable(directory: Path, manifest: Manifest) -> None:
+    """Refuse what no reader would open, while all that it is made of is still there.
+
+    Raises CorruptCaptureError.
+    """
+    path = directory / MANIFEST_NAME
+    try:
+        checked = _decode_bytes(path, msgspec.json.encode(manifest), Manifest)
+        check_manifest(path, checked)
+        _opened(directory, checked.without_partial_alignment(), Checksums(checked.files))
+    except CorruptCaptureError as error:
+        raise CorruptCaptureError(
+            f"a file in {directory} is damaged, so there is no capture yet: {error}"
+        ) from error
 
 
 def _refuse_name(path: Path) -> None:

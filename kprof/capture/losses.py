@@ -136,6 +136,18 @@ def _launches_lost(manifest: Manifest) -> str:
     return f" (lost: {', '.join(known)})" if known else ""
 
 
+def launches_lost(num_launches: int | None, latest: int, *, is_whole: bool) -> str:
+    """Which launches are lost of so many (None: nobody knows), of which those up to number `latest`
+    are saved, if that is whole."""
+    if num_launches is None or num_launches <= latest:
+        return "how many of its last launches are lost is not known"
+    num_lost = num_launches - 1 - latest
+    if not num_lost:
+        return NO_LAUNCH_LOST if is_whole else IN_DAMAGED_PARTS
+    last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
+    return f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
+
+
 def count_launches(number: int) -> str:
     """A number of launches as words: "1 launch" or "3 launches"."""
     return f"{number} launch{'' if number == 1 else 'es'}"

@@ -22,15 +22,15 @@ FORMAT_VERSION: Final = 1
 
 # The most ranks that a recording may have: some tables have a column for each.
 MAX_RANKS: Final = 1 << 14
-_INT32_MAX: Final = (1 << 31) - 1
+INT32_MAX: Final = (1 << 31) - 1
 MAX_COUNT: Final = 1 << 53
 MAX_TEXT: Final = 1 << 18
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 WorldSize = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
-Natural = Annotated[int, Meta(ge=0, le=_INT32_MAX)]
-ExitCode = Annotated[int, Meta(ge=-_INT32_MAX, le=_INT32_MAX)]
+Natural = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+ExitCode = Annotated[int, Meta(ge=-INT32_MAX, le=INT32_MAX)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Crc32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 # Nanoseconds since 1970 fit until 2116, and the sum of two of them fits 64 bits.
@@ -56,7 +56,7 @@ class Launch(msgspec.Struct, frozen=True):
     ordinal: Natural
     num_blocks: Natural = 0
     threads_per_block: Natural = 0
-    captured: Annotated[int, Meta(ge=-1, le=_INT32_MAX)] = -1
+    captured: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = -1
     replay: Natural = 0
     stretch: Natural = 0
 

@@ -71,6 +71,10 @@ class PartWriter:
         self._numbers.append(self.num_parts)
         self.num_parts += 1
 
+    def num_events(self, number: int) -> int:
+        """How many events a part has; 0 for one that cannot be read."""
+        return _num_events(self._directory / part_name(self._rank, number))
+
     def take(self, number: int) -> pa.Table:
         """Remove a part; returns its events. Raises CaptureError."""
         import pyarrow as pa
@@ -103,7 +107,7 @@ class PartWriter:
 
         Raises CaptureError, and then the parts are still there.
         """
-        _unite(self._directory / events_file_name(self._rank), self._paths(), info)
+        _unite(self._directory / events_file_name(self._rank), self._paths(), lambda: info)
 
 
 def part_name(rank: int, part_idx: int) -> str:
@@ -148,6 +152,27 @@ def damaged_parts(directory: Path, rank: int) -> list[Path]:
     return [path for path in ranks_with_parts(directory).get(rank, []) if read_info(path) is None]
 
 
+def num_kept_events(directory: Path, rank: int) -> int:
+    """How many events the parts have that a rank has kept and that can be read."""
+    # A rank's only part gets the name of its file; else parts stay until the capture is finished.
+    paths = ranks_with_parts(directory).get(rank) or [directory / events_file_name(rank)]
+    infos = {path: read_info(path) for path in paths}
+    return sum(
+        _num_events(path)
+        for path, info in infos.items()
+        if info and info.cut_short != SAVED and _number_when_written(path) != SALVAGED_PART
+    )
+
+
+def _number_when_written(path: Path) -> int:
+    name = (footer_of(path).metadata or {}).get(_NAME_KEY, b"").decode(errors="replace")
+    return part_number(Path(name)) if _PART_NAME.fullmatch(name) else -1
+
+
+def _num_events(path: Path) -> int:
+    return footer_of(path).num_rows if read_info(path) else 0
+
+
 def recover_rank(directory: Path, rank: int) -> RankInfo | None:
     """Merge the parts that a rank left, and return what they say about it; None where there are
     none that can be read.
@@ -160,11 +185,17 @@ def recover_rank(directory: Path, rank: int) -> RankInfo | None:
     found = {path: read_info(path) for path in ranks_with_parts(directory).get(rank, [])}
     infos = _without_save({path: info for path, info in found.items() if info is not None})
     damaged = [path for path, info in found.items() if info is None]
-    if infos:
+
+    def united() -> RankInfo:
+        # Before the file gets its name: a later attempt finds it complete.
+        if damaged:
+            leave_message(directory, f"rank {rank}: {_describe_damage(damaged)}")
         launches = tuple(launch for info in infos.values() for launch in info.launches)
-        united = msgspec.structs.replace(infos[max(infos, key=part_number)], launches=launches)
+        return msgspec.structs.replace(infos[max(infos, key=part_number)], launches=launches)
+
+    if infos:
         _unite(final, list(infos), united, damaged)
-    if damaged:
+    elif damaged:
         leave_message(directory, f"rank {rank}: {_describe_damage(damaged)}")
     return _info_of_all(final)
 
@@ -207,15 +238,19 @@ def append_events(directory: Path, info: RankInfo, events: pa.Table) -> None:
 
 
 def _unite(
-    final: Path, paths: list[Path], info: RankInfo, damaged: list[Path] | None = None
+    final: Path,
+    paths: list[Path],
+    info: Callable[[], RankInfo],
+    damaged: list[Path] | None = None,
 ) -> None:
     """Make one file of the parts; those that cannot be read to their ends are added to `damaged`
-    where that is given."""
+    where that is given. `info` is called when all were read."""
     if len(paths) == 1 and (damaged is None or _is_readable(paths[0])):
+        info()
         with writing(final):
             paths[0].replace(final)
         return
-    _write(final, _tables(paths, damaged), lambda: info)
+    _write(final, _tables(paths, damaged), info)
 
 
 def _is_readable(path: Path) -> bool:

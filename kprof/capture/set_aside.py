@@ -18,8 +18,8 @@ from typing import Final
 
 from kprof.capture.directory import finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, is_in_memory, make_memory, memory_of
-from kprof.private import copy_plain, read_plain
-from kprof.rank_memory import LEDGER_MAGIC
+from kprof.private import copy_plain, opened, read_plain
+from kprof.rank_memory import LEDGER_MAGIC, Live
 
 _COPIED: Final = ("live", "started", "kernels")
 _WORD_BYTES: Final = 8
@@ -40,6 +40,8 @@ def set_aside(directory: Path, rank: int, parts: Iterable[Path] = ()) -> Path | 
         make_memory(place)
         for path in _copied(directory, rank):
             copy_plain(path, place / path.name)
+        if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts}:
+            _forget_events(rank_file(place, rank, "live"))
         for path, folder in _moves(directory, rank, place, parts):
             path.rename(folder / path.name)
             moved.append((path, folder / path.name))
@@ -50,6 +52,12 @@ def set_aside(directory: Path, rank: int, parts: Iterable[Path] = ()) -> Path | 
         discard(place)
         raise
     return place
+
+
+def _forget_events(live: Path) -> None:
+    """Nobody must miss the events there whose parts stay where they are."""
+    with contextlib.suppress(FileNotFoundError), opened(live, os.O_RDWR) as file:
+        os.pwrite(file, bytes(_WORD_BYTES), Live.EVENTS * _WORD_BYTES)
 
 
 def _has_arenas(directory: Path, rank: int) -> bool:

@@ -11,11 +11,16 @@ from pathlib import Path
 import harness
 import imports
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import recordings
+from bytes_damage import copied
 from harness import Case, run_cases
 
 import wait_lines
+from kprof.capture.directory import Capture
+from kprof.capture.losses import describe_losses
+from kprof.recording.finishing.recover import recover
 
 
 @pytest.mark.slow
@@ -32,6 +37,55 @@ def test_what_killed_ranks_left_is_recovered_or_refused() -> None:
     result = run_cases(recordings.case, "script.py", 36, seed=2026, prepare=recordings.prepare)
     assert result.failures == []
     assert any("recovered" in word for word in result.words)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_events_of_a_part_that_is_gone_are_counted(tmp_path: Path, number: int) -> None:
+    kept, _, _ = recordings.left("parts")
+    directory = copied(kept, tmp_path / recordings.UNFINISHED)
+    gone = sorted(directory.glob("part-*"))[number]
+    num_gone = pq.read_metadata(gone).num_rows
+    gone.unlink()
+    capture = recover(directory)
+    (said,) = [each for each in capture.manifest.messages if "events that it wrote" in each]
+    assert said.startswith(f"rank {number // 2}: {num_gone:,} of ")
+    assert read_ranks(capture.path) == (0, 1)
+
+
+@pytest.mark.parametrize("number", [1 << 53, (1 << 53) + 1, (1 << 64) - 1])
+def test_a_count_that_no_rank_reaches_is_called_damage(tmp_path: Path, number: int) -> None:
+    kept, _, _ = recordings.left("plain")
+    directory = copied(kept, tmp_path / recordings.UNFINISHED)
+    live = directory / "rank-00001.live"
+    live.write_bytes(number.to_bytes(8, "little") + live.read_bytes()[8:])
+    (directory / "rank-00001.arena").unlink()
+    capture = recover(directory)
+    assert read_ranks(capture.path) == (0,)
+    lost = " ".join(describe_losses(capture.manifest))
+    assert "rank 1 of 2 left no events" in lost
+    assert ("rank-00001.live is damaged" in lost) == (number > 1 << 53)
+
+
+@pytest.mark.parametrize("name", ["recording.json", "messages"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b'{"command": [], "created_utc": "", "num_procs": 65536}']
+)
+def test_what_cannot_be_read_of_a_recording_is_named(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    kept, num_events, _ = recordings.left("plain")
+    directory = copied(kept, tmp_path / recordings.UNFINISHED)
+    (directory / name).unlink()
+    if content is not None:
+        (directory / name).write_bytes(content)
+    capture = recover(directory)
+    assert any(name in each for each in capture.manifest.messages)
+    assert recordings.num_events_of(Capture.open(capture.path)) == num_events
+
+
+def read_ranks(path: Path) -> tuple[int, ...]:
+    """The ranks of a capture, which opens."""
+    return tuple(info.rank for info in Capture.open(path).manifest.ranks)
 
 
 def failure_of(case: Case) -> str:

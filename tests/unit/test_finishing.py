@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kprof.capture.claims import Begun, Claim, leave_message, prepare_messages
-from kprof.capture.directory import announce_rank, rank_file
+from kprof.capture.directory import announce_rank, finish_capture, rank_file
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.capture.parts import PartWriter
@@ -143,3 +143,16 @@ def test_only_a_disk_that_refuses_needs_space(
     with pytest.raises(kind, match="kprof recover") as raised, keeping(tmp_path, tmp_path / "run"):
         raise kind("it cannot be")
     assert ("once there is space" in str(raised.value)) == is_disk
+
+
+def test_nothing_is_finished_that_no_reader_opens(tmp_path: Path) -> None:
+    """What it would be made of stays."""
+    directory = tmp_path / "run.kprof.unfinished"
+    directory.mkdir()
+    leave(directory, NEVER_CLOSED)
+    manifest = make_manifest(directory, Begun((), "2026-01-01T00:00:00Z", 1), None)
+    before = {path.name for path in directory.iterdir()}
+    for fault in ({"world_size": 1 << 20}, {"ranks": manifest.ranks * 2}):
+        with pytest.raises(CorruptCaptureError, match=f"a file in {directory} is damaged"):
+            finish_capture(directory, tmp_path / "run.kprof", replace(manifest, **fault))
+        assert {path.name for path in directory.iterdir()} == before

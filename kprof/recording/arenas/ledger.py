@@ -29,7 +29,7 @@ import numpy as np
 
 from kprof.abi import NO_CHUNK
 from kprof.capture.directory import rank_file
-from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.manifest import INT32_MAX, Launch, RankInfo
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.private import new_file, open_plain, read_plain
@@ -114,6 +114,8 @@ def read_launches(folder: Path, rank: int, begin: int) -> np.ndarray:
         found.append(rows[max(0, begin - number * ROWS_PER_FILE) :])
     rows = np.concatenate(found)
     is_whole = (rows["number_plus_1"] > 0) & (rows["number_plus_1"] < NO_CHUNK)
+    for size in ("ordinal", "num_blocks", "threads_per_block"):
+        is_whole &= (rows[size] >= 0) & (rows[size] <= INT32_MAX)
     whole: np.ndarray = rows[is_whole]
     return whole
 

@@ -12,6 +12,7 @@ import kprof
 from kprof.capture import directory as capture
 from kprof.capture.claims import (
     Begun,
+    events_written,
     launch_counts,
     leave_message,
     ranks_in_use,
@@ -20,15 +21,21 @@ from kprof.capture.claims import (
     unrecorded_launches,
 )
 from kprof.capture.losses import (
-    IN_DAMAGED_PARTS,
     NO_LAUNCH_LOST,
     GaveUp,
     count_launches,
+    launches_lost,
     name_ranks,
     sentence_of,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
-from kprof.capture.parts import SAVED, damaged_parts, ranks_with_parts, recover_rank
+from kprof.capture.parts import (
+    SAVED,
+    damaged_parts,
+    num_kept_events,
+    ranks_with_parts,
+    recover_rank,
+)
 from kprof.capture.set_aside import set_aside
 from kprof.errors import (
     CaptureError,
@@ -60,6 +67,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     stopped = _describe_stops(directory, counts)
     left = {info.rank for info in infos}
     messages += tuple(f"rank {rank}: {why}" for rank, why in stopped.items() if rank not in left)
+    messages += (*_missing_events(directory, infos), *_uncounted(directory, {*left, *counts}))
     infos = tuple(_with_stop(info, stopped.get(info.rank, "")) for info in infos)
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
@@ -179,6 +187,25 @@ def _salvage(directory: Path, rank: int) -> None:
         leave_message(directory, text)
 
 
+def _missing_events(directory: Path, infos: Sequence[RankInfo]) -> Iterator[str]:
+    """A sentence for each rank that wrote events of which none of its files is left."""
+    written = events_written(directory)
+    for rank in [info.rank for info in infos if info.cut_short]:
+        num_missing = written.get(rank, 0) - num_kept_events(directory, rank)
+        if num_missing > 0:
+            yield (
+                f"rank {rank}: {num_missing:,} of {written[rank]:,} events that it wrote are lost: "
+                "files part-* of it are missing or damaged"
+            )
+
+
+def _uncounted(directory: Path, known: Collection[int]) -> Iterator[str]:
+    """A sentence for each other rank that had a recorder."""
+    for rank, path in capture.rank_files(directory, "live").items():
+        if rank not in known:
+            yield f"rank {rank}: {path.name} is damaged, so how many launches it made is not known"
+
+
 def _with_losses(info: RankInfo, num_launches: int | None, num_damaged: int) -> RankInfo:
     """Note how many launches came after what the rank saved; None: their count is gone.
 
@@ -189,22 +216,10 @@ def _with_losses(info: RankInfo, num_launches: int | None, num_damaged: int) -> 
         return info
     # A ring has lost earlier ones, too, and replays are not among those that were counted.
     latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
-    lost = _describe_lost(num_launches, latest, is_whole=not num_damaged)
+    lost = launches_lost(num_launches, latest, is_whole=not num_damaged)
     if info.target != "cpu" and num_launches != latest + 1:
         lost += ", because only the GPU's memory had what was not written"
     return msgspec.structs.replace(info, cut_short=f"{info.cut_short}; {lost}")
-
-
-def _describe_lost(num_launches: int | None, latest: int, *, is_whole: bool) -> str:
-    """Which launches are lost of so many, of which those up to number `latest` are saved, if that
-    is whole."""
-    if num_launches is None or num_launches <= latest:
-        return "how many of its last launches are lost is not known"
-    num_lost = num_launches - 1 - latest
-    if not num_lost:
-        return NO_LAUNCH_LOST if is_whole else IN_DAMAGED_PARTS
-    last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
-    return f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
 
 
 def _describe_stops(directory: Path, counts: Mapping[int, int]) -> dict[int, str]:

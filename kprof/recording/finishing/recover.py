@@ -10,12 +10,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import Begun, ranks_in_use, read_begun, try_lock
+from kprof.capture.claims import (
+    RECORDING_NAME,
+    Begun,
+    leave_message,
+    ranks_in_use,
+    read_begun,
+    repair_messages,
+    try_lock,
+)
 from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
 from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
+from kprof.capture.manifest import Manifest
 from kprof.capture.shared_memory import WAITS_NAME, discard, find_memory
-from kprof.errors import NotACaptureError, OutputExistsError
+from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.private import copy_plain
 from kprof.recording.finishing.finishing import keeping, make_manifest
@@ -37,12 +46,27 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     with locked(directory):
         refuse_open_ranks(directory)
         with keeping(directory, output), _beside(output, directory) as place:
-            begun = read_begun(place) or Begun((), now_utc(), 1)
-            if (place / MANIFEST_NAME).exists():
-                manifest = capture.read_manifest(place)
-            else:
-                manifest = make_manifest(place, begun, None)
+            manifest = _finished_manifest(place) or make_manifest(place, _begun(place), None)
             return capture.finish_capture(place, output, manifest, force=force)
+
+
+def _finished_manifest(place: Path) -> Manifest | None:
+    """What an earlier attempt has written last; a damaged one is made again of the files."""
+    if not (place / MANIFEST_NAME).exists():
+        return None
+    with contextlib.suppress(CorruptCaptureError):
+        return capture.read_manifest(place)
+    return None
+
+
+def _begun(place: Path) -> Begun:
+    """What the recording was asked to do; a message where its file does not say it."""
+    repair_messages(place)
+    begun = read_begun(place)
+    if begun is None:
+        unknown = "the command and how many ranks it was to have are not known"
+        leave_message(place, f"{RECORDING_NAME} is damaged or missing: {unknown}")
+    return begun or Begun((), now_utc(), 1)
 
 
 @contextlib.contextmanager

@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 
 from kprof import abi
+from kprof.capture.claims import launch_counts
 from kprof.capture.directory import events_file_name, rank_file
 from kprof.capture.files import reading
-from kprof.capture.losses import IN_DAMAGED_PARTS, NO_LAUNCH_LOST, count_launches
+from kprof.capture.losses import count_launches, launches_lost
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.parts import (
     SALVAGED_PART,
@@ -75,6 +76,7 @@ def salvage(directory: Path, rank: int) -> bool:
     slowest = found_slowest(directory, rank)
     salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished, slowest)
     salvaged.has_damaged_parts = bool(damaged_parts(directory, rank))
+    salvaged.num_launches = launch_counts(directory).get(rank)
     PartWriter(directory, rank, SALVAGED_PART).save(salvaged.tables(), salvaged.info)
     return True
 
@@ -161,6 +163,10 @@ class _Salvaged:
         self._launches, self._lines, self._kept = launches, lines, kept
         self._num_unfinished, self._slowest = num_unfinished, slowest
         self.has_damaged_parts = False
+        # As the rank counted them; None: nobody knows.
+        self.num_launches: int | None = None
+        header = content[: LEDGER_HEADER.itemsize].view(LEDGER_HEADER)[0]
+        self._num_forgotten = int(header["num_forgotten"])
         self._facts = _of_kind(lines, ledger.Facts)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
@@ -233,9 +239,21 @@ class _Salvaged:
             if rows:
                 launches = count_launches(len(rows))
                 notes.append(f"also kept: what was in memory when it ended, {launches}")
-        lost = IN_DAMAGED_PARTS if self.has_damaged_parts else NO_LAUNCH_LOST
+        latest, counted = self._latest_launch(), self.num_launches
+        # A row is there before its launch is counted.
+        counted = latest + 1 if counted == latest else counted
+        lost = launches_lost(counted, latest, is_whole=not self.has_damaged_parts)
         cut_short = f"{NEVER_CLOSED}, so {self._which()} may lack events; {lost}"
         return info_of(facts.info, self._decoder, rows, notes, cut_short)
+
+    def _latest_launch(self) -> int:
+        """The latest launch of which anything is known, or that nobody wanted."""
+        known = [*(self._launches["number_plus_1"] - 1).tolist()]
+        known += [each.row.launch for each in _of_kind(self._lines, ledger.Captured)]
+        known += [each.launch for each in self._in_parts.values() if each.captured < 0]
+        if self._facts.is_ring or self._slowest:
+            known.append(self._num_forgotten - 1)
+        return max(known, default=-1)
 
     def _which(self) -> str:
         """Which launches may have been under way."""

@@ -62,6 +62,10 @@ class Progress:
         """So many events were written and dropped so far."""
         self._words[Live.EVENTS], self._words[Live.DROPPED] = num_events, num_dropped
 
+    def note_removed(self, num_events: int) -> None:
+        """So many of the events that were written are about to be removed."""
+        self._words[Live.REMOVED] += np.uint64(num_events)
+
     def add_waits(self, table: pa.Table, regions: RegionTable) -> None:
         """These events were written: add what their waits for peers took."""
         region = table["region"].to_numpy()

@@ -133,6 +133,8 @@ class Keeper:
     def remove_part(self, number: int) -> None:
         """Remove a part and its events; raises CaptureError."""
         with self._alone():
+            # First: whoever finds the rank dead must not miss what it removed itself.
+            self._progress.note_removed(self.parts.num_events(number))
             table = self.parts.take(number)
             region, flags = (table[name].to_numpy() for name in ("region", "flags"))
             self._num_removed += len(region)
