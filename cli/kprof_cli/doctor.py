@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     is_first_run=Option(
         "--first-run",
         help="Try everything that kprof relies on, on one device: a page for a report about a new "
-        "GPU. The first time it compiles kernels for minutes.",
+        "GPU. Takes a minute or two with compiling.",
     ),
     device=Option("--device", help='For --first-run: "cpu", "cuda:1" (default: the first GPU).'),
 )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from kprof.devices.doctor import Check
@@ -22,36 +27,69 @@ _LIMIT_S: Final = 900.0
 
 
 def collectives(device: str) -> Iterator[Check]:
-    """One check for each variant, on two ranks, or on one where the host has one GPU."""
+    """One check for each variant, on two ranks, or on one where the host has one GPU.
+
+    All run in the same processes. What has no answer then, because it or one before it failed, is
+    tried in processes of its own.
+    """
     from kprof.devices.targets import Target, count_devices, target_of_device
 
     target = target_of_device(device)
     num_ranks = 2 if target is Target.CPU else min(2, count_devices(target))
-    for kernel, variants in _VARIANTS.items():
-        for variant in variants:
-            yield _try(kernel, variant, target.value, num_ranks)
-
-
-def _try(kernel: str, variant: str, target: str, num_ranks: int) -> Check:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(num_ranks), "-m", f"instrumented_kernels.{kernel}"),
-        *("--variant", variant, "--target", target),
+    names = [
+        f"{kernel}:{variant}" for kernel, variants in _VARIANTS.items() for variant in variants
     ]
-    name = f"{kernel} {variant}, {num_ranks} ranks"
-    try:
-        answer = subprocess.run(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Check(name, False, f"did not end within {_LIMIT_S:.0f} s", "")
+    answers = _try_together(names, target.value, num_ranks)
+    for name in names:
+        yield answers.get(name) or _try(name, target.value, num_ranks)
+
+
+def _try_together(names: Sequence[str], target: str, num_ranks: int) -> dict[str, Check]:
+    """The checks that came out well, by name."""
+    with tempfile.TemporaryDirectory(prefix="kprof-first-run-") as folder:
+        path = Path(folder) / "answers"
+        path.touch()
+        _run(num_ranks, "small_calls", str(path), target, *names)
+        found = map(json.loads, path.read_text().splitlines())
+        return {name: _check(name, num_ranks, True, text) for name, text in found}
+
+
+def _try(name: str, target: str, num_ranks: int) -> Check:
+    kernel, _, variant = name.partition(":")
+    answer = _run(num_ranks, kernel, "--variant", variant, "--target", target)
+    if answer is None:
+        return _check(name, num_ranks, False, f"did not end within {_LIMIT_S:.0f} s")
     lines = (answer.stdout if answer.returncode == 0 else answer.stderr).strip().splitlines()
     found = next(
         (line for line in reversed(lines) if line.strip()), f"exit code {answer.returncode}"
     )
-    return Check(name, answer.returncode == 0, found.strip(), "")
+    return _check(name, num_ranks, answer.returncode == 0, found.strip())
+
+
+def _check(name: str, num_ranks: int, is_ok: bool, found: str) -> Check:
+    return Check(f"{name.replace(':', ' ')}, {num_ranks} ranks", is_ok, found, "")
+
+
+def _run(num_ranks: int, module: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """A module of instrumented_kernels under torchrun. None if it has not ended in time."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node", str(num_ranks), "-m", f"instrumented_kernels.{module}", *arguments),
+    ]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed = process.communicate(timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # Ranks outlive a torchrun that is killed, and one whose peer is gone may spin for ever.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, *printed)

@@ -158,7 +158,7 @@ FAULTS = (
         _LINES,
         "platform::store_system(reinterpret_cast<uint32_t*>(line) + 5, held)",
         "reinterpret_cast<uint32_t*>(line)[5] = held",
-        (_HANGS,),
+        (_WAITS, "-k", "change_of_the_flag"),
         settings=STRICT,
         num_seeds=1,
     ),

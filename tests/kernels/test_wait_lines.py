@@ -25,6 +25,8 @@ from sharing import sharing_memory
 FOLDER = Path(__file__).parents[1] / "support" / "wait_lines"
 # Of which the last is nobody's.
 NUM_LINES = 4
+# kLetGo of the kernel.
+LET_GO = 2
 
 pytestmark = pytest.mark.amd
 
@@ -56,7 +58,7 @@ class Waiters:
         return rank
 
     def let_go(self) -> None:
-        self.words[:] = 1
+        self.words[:] = LET_GO
         self._thread.join()
 
     def end(self) -> None:
@@ -89,9 +91,9 @@ def test_a_wait_that_ends_leaves_the_line_of_another_one(
     """Blocks 0 and 2 want the same place."""
     here = waiters(3)
     here.until(lambda rank: slots_of(rank) == [0, 1, 2])
-    here.words[2] = 1
+    here.words[2] = LET_GO
     here.until(lambda rank: slots_of(rank) != [0, 1, 2])
-    here.words[1] = 1
+    here.words[1] = LET_GO
     rank = here.until(lambda rank: 1 not in slots_of(rank))
     assert slots_of(rank) == [0]
     assert not rank.misses_waits
@@ -113,3 +115,13 @@ def test_a_line_is_given_back(waiters: Callable[[int], Waiters]) -> None:
         here.let_go()
         here.launch()
     assert not here.until(lambda rank: slots_of(rank) == [0, 1, 2]).misses_waits
+
+
+def test_a_change_of_the_flag_is_told_while_it_is_waited_for(
+    waiters: Callable[[int], Waiters],
+) -> None:
+    here = waiters(1)
+    (wait,) = here.until(lambda rank: bool(rank.waits)).waits
+    assert (wait.held, wait.wanted) == (0, LET_GO)
+    here.words[0] = LET_GO - 1
+    here.until(lambda rank: rank.waits[0].held == LET_GO - 1)

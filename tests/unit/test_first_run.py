@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -57,3 +62,53 @@ def test_the_command_fails_where_a_collective_does(monkeypatch: pytest.MonkeyPat
     answer = CliRunner().invoke(app, ["doctor", "--first-run", "--device", "cpu"])
     assert answer.exit_code == 1
     assert "3 values are wrong" in answer.output
+
+
+@pytest.mark.slow
+def test_variants_run_in_the_same_ranks() -> None:
+    names = ["all_reduce:oneshot", "all_to_all:fused"]
+    checks = first_run_of_collectives._try_together(names, "cpu", 2)
+    assert list(checks) == names
+    for name, check in checks.items():
+        assert check.is_ok
+        assert check.name == f"{name.replace(':', ' ')}, 2 ranks"
+        assert check.found.endswith("0 wrong values")
+
+
+def test_what_has_no_answer_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of all ends their processes, and is wrong alone, too."""
+    alone: list[tuple[str, str]] = []
+
+    def run(num_ranks: int, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if module == "small_calls":
+            Path(arguments[0]).write_text('["all_reduce:oneshot_serial", "0 wrong values"]\n')
+            return subprocess.CompletedProcess([], 1, "", "")
+        alone.append((module, arguments[1]))
+        is_wrong = arguments[1] == "oneshot_lock"
+        return subprocess.CompletedProcess([], int(is_wrong), "right\n", "3 values are wrong\n")
+
+    monkeypatch.setattr(first_run_of_collectives, "_run", run)
+    checks = list(first_run_of_collectives.collectives("cpu"))
+    assert [check.found for check in checks[:3]] == [
+        "0 wrong values",
+        "3 values are wrong",
+        "right",
+    ]
+    assert [check.is_ok for check in checks] == [True, False, *[True] * 10]
+    assert len(alone) == 11
+    assert ("all_to_all", "pipelined") in alone
+
+
+def test_ranks_that_torchrun_leaves_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun = tmp_path / "python"
+    torchrun.write_text("#!/bin/sh\nsleep 1000 > /dev/null 2>&1 &\necho $!\n")
+    torchrun.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(torchrun))
+    answer = first_run_of_collectives._run(2, "small_calls")
+    assert answer is not None
+    left = Path(f"/proc/{int(answer.stdout)}/stat")
+    # Killed, and perhaps not yet waited for by its new parent.
+    while left.exists() and left.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        os.sched_yield()

@@ -12,6 +12,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from kprof.clocks.calibration import measure_clock
 from kprof.devices import gpu
-from kprof.devices.build import BuildOptions, error_text, load_library
+from kprof.devices.build import BuildOptions, build_library, error_text, load_library
 from kprof.devices.doctor import Check
 from kprof.devices.groups import SoloGroup
 from kprof.devices.memory import RegisteredMemory, allocate
@@ -50,7 +51,9 @@ class FirstRun:
     def __init__(self, device: str) -> None:
         self._device = device
         self._is_gpu = device != "cpu"
-        self._library = load_library(_SOURCE, BuildOptions(target_of_device(device)))
+        options = BuildOptions(target_of_device(device))
+        _build_all(options)
+        self._library = load_library(_SOURCE, options)
         pointer, word, ticks = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         self._library.first_run_stamp.argtypes = [pointer, pointer, word, ticks, pointer]
         self._library.first_run_answer.argtypes = [pointer, pointer, word, ticks, pointer]
@@ -214,6 +217,13 @@ class FirstRun:
     def _check(self, error: int) -> None:
         if error:
             raise RuntimeError(f"the launch failed: {error_text(self._library, error)}")
+
+
+def _build_all(options: BuildOptions) -> None:
+    """At the same time what the questions would build one after the other. They say what failed."""
+    with ThreadPoolExecutor() as pool:
+        for source in _SOURCE.parent.glob("*.hip"):
+            pool.submit(build_library, source, options)
 
 
 def _until(words: np.ndarray, value: int) -> bool:
