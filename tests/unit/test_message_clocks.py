@@ -1,0 +1,152 @@
+"""Clocks from what happened before what, in worlds where the truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from benchmarks.message_clocks import CLASSES
+from kprof.clocks.causality import align_by_limits
+from kprof.clocks.differences import centred, close, contradiction, largest_margin
+from kprof.clocks.hulls import highest_at, lower_hull
+from kprof.clocks.limits import ContradictionError, Limits, RankClock
+from kprof.errors import ClockError
+from message_world import Clock, World, both_ways
+
+
+def world_of(name: str, seed: int) -> World:
+    return CLASSES[name](np.random.default_rng([33, list(CLASSES).index(name), seed]))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_truth_is_within_the_bound_of_every_pair(name: str) -> None:
+    for seed in range(3):
+        world = world_of(name, seed)
+        alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+        assert len(alignment.ranks) == world.num_ranks
+        for pair, error in world.errors_ns(alignment).items():
+            assert 0 < error <= alignment.bound_between_ns(*pair) < 50_000
+
+
+@pytest.mark.parametrize("name", ["even", "bursts", "collective"])
+def test_messages_joined_with_each_others_ends_are_refused_by_name(name: str) -> None:
+    for seed in range(3):
+        world = world_of(name, seed)
+        align_by_limits(world.limits, world.rank_clocks(), "sound")
+        planted = world.exchange(0, 1e6)
+        with pytest.raises(ContradictionError) as caught:
+            align_by_limits(world.limits, world.rank_clocks(), "wrong")
+        assert planted in caught.value.numbers
+        assert {0, 1} <= {*caught.value.ranks}
+        # Joined a millisecond apart.
+        assert caught.value.by_ns > 5e5
+
+
+def test_a_wrong_pairing_in_a_ring_names_the_whole_cycle() -> None:
+    world = world_of("ring", 1)
+    planted = world.exchange(1, 1e6)
+    with pytest.raises(ContradictionError) as caught:
+        align_by_limits(world.limits, world.rank_clocks(), "wrong")
+    assert sorted(caught.value.ranks) == [0, 1, 2]
+    assert planted in caught.value.numbers
+
+
+def test_a_slow_direction_moves_the_estimate_and_not_the_bound_past_the_truth() -> None:
+    world = World(np.random.default_rng(4), length_ns=1e9)
+    both_ways(world, lambda side, at: np.full(len(at), (2e3, 22e3)[side]), 300)
+    alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+    (error,) = world.errors_ns(alignment).values()
+    assert error == pytest.approx(10e3, rel=0.1)
+    assert alignment.bound_between_ns(0, 1) == pytest.approx(12e3, rel=0.1)
+
+
+def test_a_rank_without_a_way_back_is_left_out() -> None:
+    world = World(np.random.default_rng(5), num_ranks=4, length_ns=1e9)
+    for pair in [(1, 2), (2, 1), (1, 3), (0, 3)]:
+        at = world.moments(100)
+        world.send(*pair, at, np.full(100, 4e3))
+    alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+    assert [entry.rank for entry in alignment.ranks] == [1, 2]
+    assert alignment.reference_rank == 1
+
+
+def test_nothing_both_ways_is_one_sentence() -> None:
+    world = World(np.random.default_rng(6), length_ns=1e9)
+    world.send(0, 1, world.moments(50), np.full(50, 4e3))
+    with pytest.raises(ClockError, match="no two ranks bound each other"):
+        align_by_limits(world.limits, world.rank_clocks(), "test")
+
+
+def test_long_recordings_have_lines_that_meet() -> None:
+    world = World(np.random.default_rng(7), length_ns=3.5e10)
+    world.clocks = [Clock(7e12, 0.0), Clock(7e12 + 3e8, 4e-5, 200.0, 3.5e10)]
+    both_ways(world, lambda _, at: 3e3 + world.draw.exponential(5e3, len(at)), 8000)
+    alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+    (error,) = world.errors_ns(alignment).values()
+    assert error <= alignment.bound_between_ns(0, 1) < 6_000
+    segments = alignment.ranks[1].segments
+    assert len(segments) == 4
+    for before, after in itertools.pairwise(segments):
+        at_end = before.offset_ns + before.drift_ppm * 1e-6 * (after.from_ns - before.from_ns)
+        assert at_end == pytest.approx(after.offset_ns, abs=2)
+
+
+def test_no_message_is_seen_before_it_was_sent() -> None:
+    for name in ("even", "bursts", "ring", "collective"):
+        world = world_of(name, 9)
+        alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+        correct = {entry.rank: entry.correction_ns for entry in alignment.ranks}
+        for each in world.limits:
+            # Up to the clocks' own step.
+            least_ns = min(
+                int(seen - sent) + correct[each.after](int(seen)) - correct[each.before](int(sent))
+                for sent, seen in zip(each.sent_ns, each.seen_ns, strict=True)
+            )
+            assert least_ns > -world.step_ns - 2
+
+
+def test_only_the_lower_hull_binds() -> None:
+    draw = np.random.default_rng(8)
+    x, u = np.sort(draw.uniform(0, 1, 2000)), draw.exponential(1, 2000)
+    hull = lower_hull(x, u)
+    assert len(hull) < 60
+    for slope, intercept in draw.normal(0, 3, (50, 2)):
+        line = intercept + slope * x
+        assert (u - line)[hull].min() == pytest.approx((u - line).min(), abs=1e-12)
+
+
+def test_the_highest_line_touches_a_point_above_and_one_below() -> None:
+    upper = np.array([1.0, 5.0]), np.array([2.0, 2.0])
+    lower = np.array([3.0]), np.array([1.0])
+    # Through (1, 2) and (3, 1).
+    assert highest_at(0.0, upper, lower, 10.0) == (2.5, 0)
+    none = np.zeros(0), np.zeros(0)
+    assert highest_at(0.0, upper, none, 0.25) == (2.25, 0)
+    assert highest_at(0.0, none, lower, 1.0)[0] == np.inf
+
+
+def test_differences_close_over_cycles_and_share_their_margin() -> None:
+    limits = np.full((3, 3), np.inf)
+    limits[0, 1], limits[1, 2], limits[2, 0] = 10.0, 20.0, -15.0
+    closed = close(limits)
+    assert closed[1, 0] == 5.0
+    assert largest_margin(closed) == pytest.approx(5.0)
+    assert centred(closed).tolist() == pytest.approx([0.0, 5.0, 20.0])
+    assert contradiction(limits) == []
+    limits[2, 0] = -31.0
+    assert sorted(contradiction(limits)) == [0, 1, 2]
+
+
+def test_a_limit_that_is_repeated_or_far_away_changes_nothing() -> None:
+    """Hulls are looked for in pieces; points at one moment and a single point have hulls, too."""
+    sent = np.array([0, 0, 10**9, 10**9, 9 * 10**9])
+    seen = sent + np.array([7, 3, 5, 5, 4])
+    limits = Limits(0, 1, sent, seen, np.arange(5))
+    kept = limits.binding({0: RankClock(0, 10**10, 1.0)})
+    assert kept.number.tolist() == [1, 2, 4]
+    assert dataclasses.replace(limits, number=limits.number).binding(
+        {0: RankClock(0, 1, 1.0)}
+    ).number.tolist() == [1, 2, 4]
