@@ -31,7 +31,7 @@ def diagnose_hosts(run: RunState) -> str:
         return (
             f"rank {least.rank} has made {least.num_calls} of the {most} calls of the recorder "
             f"(launches and steps) that others have made{_not_launched(least, running)}"
-            f"{stands_at(least)}"
+            f"{stands_at(least)}{_running_kernels([least])}"
         )
     where = {state.stack[:1] for state in running}
     place = stands_at(running[0]) if len(where) == 1 and running else ""

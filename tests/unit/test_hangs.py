@@ -86,6 +86,14 @@ def test_a_kernel_that_spins_and_does_not_say_that_it_waits() -> None:
     )
 
 
+def test_a_rank_that_is_behind_may_wait_for_its_own_kernel() -> None:
+    ahead = replace(spinning(1), num_calls=9)
+    said = diagnose_hosts(RunState({0: spinning(0), 1: ahead}))
+    assert said.startswith("rank 0 has made 2 of the 9 calls of the recorder")
+    assert "; on rank 0 call 1 of combine is not known to have ended, 3 of its 4 blocks" in said
+    assert "on ranks 0, 1" not in said
+
+
 def test_the_open_spans_of_a_kernel_that_spins() -> None:
     spans = tuple(
         OpenSpan(Track(0, 1, block), Call("combine", 1), "gather", age_s=31.0 - block)
