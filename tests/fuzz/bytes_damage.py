@@ -34,7 +34,9 @@ KINDS: Final = (
 
 def damage_one(random: np.random.Generator, folder: Path, outside: Path, names: str = "*") -> str:
     """Damage one file of the folder; returns how. `outside` is a file that links may lead to."""
-    paths = sorted(path for path in folder.glob(names) if path.is_file())
+    # What an earlier damage linked to is not ours to change.
+    files = (path for path in folder.glob(names) if not path.is_symlink() and path.is_file())
+    paths = sorted(files)
     path = paths[int(random.integers(len(paths)))]
     kind = KINDS[int(random.integers(len(KINDS)))]
     if kind in ("gone", "link", "pipe", "folder", "other"):

@@ -83,6 +83,18 @@ def test_what_cannot_be_read_of_a_recording_is_named(
     assert recordings.num_events_of(Capture.open(capture.path)) == num_events
 
 
+def test_lines_of_a_ledger_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    kept, num_events, _ = recordings.left("graph")
+    directory = copied(kept, tmp_path / recordings.UNFINISHED)
+    ledger = directory / "rank-00001.ledger"
+    lines = ledger.read_bytes().replace(b'"table":1', b'"table":7').splitlines()
+    assert any(b'"table":7' in line for line in lines)
+    ledger.write_bytes(b"\n".join([*lines, b'{"type":"note","te']))
+    capture = recover(directory)
+    assert any("rank 1: 1 of " in each for each in capture.manifest.messages)
+    assert recordings.num_events_of(Capture.open(capture.path)) == num_events
+
+
 def read_ranks(path: Path) -> tuple[int, ...]:
     """The ranks of a capture, which opens."""
     return tuple(info.rank for info in Capture.open(path).manifest.ranks)

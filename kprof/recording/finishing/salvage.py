@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from kprof import abi
-from kprof.capture.claims import launch_counts
+from kprof.capture.claims import launch_counts, leave_message
 from kprof.capture.directory import events_file_name, rank_file
 from kprof.capture.files import reading
 from kprof.capture.losses import count_launches, launches_lost
@@ -30,7 +30,7 @@ from kprof.capture.parts import (
     read_info,
 )
 from kprof.capture.shared_memory import find_memory
-from kprof.errors import ArenaError
+from kprof.errors import ArenaError, RegionError
 from kprof.hangs.lines import read_waits
 from kprof.private import open_plain, read_plain
 from kprof.rank_memory import ARENAS_OFFSET, DISCARDED, LEDGER_HEADER, LEDGER_MAGIC, Word
@@ -64,7 +64,7 @@ def salvage(directory: Path, rank: int) -> bool:
     with reading(directory):
         folders = filter(None, (find_memory(directory), directory))
         found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
-        lines = _read_lines(rank_file(directory, rank, "ledger"))
+        lines, num_damaged = _read_lines(rank_file(directory, rank, "ledger"))
     if found is None or not _of_kind(lines, ledger.Facts):
         return False
     content, launches = found
@@ -76,6 +76,10 @@ def salvage(directory: Path, rank: int) -> bool:
     slowest = found_slowest(directory, rank)
     salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished, slowest)
     salvaged.has_damaged_parts = bool(damaged_parts(directory, rank))
+    if num_damaged:
+        unknown = "names of kernels or regions may be wrong"
+        where = f"{num_damaged} of {num_damaged + len(lines)} lines of its ledger"
+        leave_message(directory, f"rank {rank}: {where} cannot be read, so {unknown}")
     salvaged.num_launches = launch_counts(directory).get(rank)
     PartWriter(directory, rank, SALVAGED_PART).save(salvaged.tables(), salvaged.info)
     return True
@@ -118,14 +122,15 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
     return data, ledger.read_launches(folder, rank, int(header["num_forgotten"]))
 
 
-def _read_lines(path: Path) -> list[ledger.Line]:
-    """What the JSON lines say, but those that were cut short; nothing where there is no file."""
-    lines = []
+def _read_lines(path: Path) -> tuple[list[ledger.Line], int]:
+    """What the JSON lines say, and how many cannot be read; nothing where there is no file."""
+    lines, texts = list[ledger.Line](), list[bytes]()
     with contextlib.suppress(FileNotFoundError):
-        for text in read_plain(path).splitlines():
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                lines.append(_LINES.decode(text))
-    return lines
+        texts = [text for text in read_plain(path).split(b"\n") if text]
+    for text in texts:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RegionError):
+            lines.append(_LINES.decode(text))
+    return lines, len(texts) - len(lines)
 
 
 def _of_kind(lines: Iterable[ledger.Line], kind: type[T]) -> list[T]:
@@ -193,22 +198,23 @@ class _Salvaged:
         facts, region_ids = self._facts, RegionIds()
         # In the order of the rank, so that regions have the ids that they have in its parts.
         tables = _of_kind(self._lines, ledger.Table)
-        for table in tables:
-            region_ids.table_idx(table.regions)
+        # A damaged line may be equal to another one.
+        idx_of = [region_ids.table_idx(table.regions) for table in tables] or [0]
         decoder = Decoder(facts.info, region_ids, facts.num_arenas, is_ring=facts.is_ring)
         if self._latest is not None:
             region_ids.table_idx(self._latest.regions)
             decoder.tally.restore(self._latest)
             decoder.cycle_clock = self._latest.cycle_clock
         numbers = self._launches["number_plus_1"] - 1
-        idxs = np.minimum(self._launches["table"], max(len(tables), 1) - 1)
+        idxs = np.array(idx_of)[np.minimum(self._launches["table"], len(idx_of) - 1)]
         region_ids.table_of_launch.update(zip(numbers.tolist(), idxs.tolist(), strict=True))
         latest = self._latest
         has_lost = facts.is_ring or bool(
             latest and (latest.counts.dropped or latest.counts.unsplit_launches)
         )
         for each in _of_kind(self._lines, ledger.Captured):
-            region_ids.table_of_launch[each.row.launch] = each.table
+            table_idx = idx_of[min(max(each.table, 0), len(idx_of) - 1)]
+            region_ids.table_of_launch[each.row.launch] = table_idx
             decoder.replays.restore(each.row, self._in_parts.values(), has_lost=has_lost)
         known = [*region_ids.table_of_launch, *self._in_parts]
         region_ids.continue_from(max(known, default=-1) + 1)
