@@ -194,9 +194,9 @@ def begin_chunk(
     cursor = (arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)) | bits
     ids = joined(low_of(launch_word), chunk_idx)
     cursor = platform.store_first(cursor, joined(flags | (warp << 16), block), ids)
-    cursor = platform.store_record(cursor, platform.realtime_ticks(), platform.cycle_ticks())
+    cursor = platform.store_header(cursor, platform.realtime_ticks(), platform.cycle_ticks())
     sizes = joined(previous_chunk_idx, high_of(reserved_word))
-    return platform.store_record(cursor, platform.hw_id().to(tl.int64) << 32, sizes)
+    return platform.store_header(cursor, platform.hw_id().to(tl.int64) << 32, sizes)
 
 
 @triton.jit

@@ -19,6 +19,8 @@ from kprof.errors import TargetError
 
 INTERPRETED: Final[bool] = bool(triton.knobs.runtime.interpret)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+# With chiplets, each with an L2 of its own, and with stores that go past it.
+_MI300: Final = ("gfx940", "gfx941", "gfx942", "gfx950")
 
 # Bit 0 of a cursor: this thread is not the writer. No other bit differs between the threads of a
 # program.
@@ -88,7 +90,7 @@ def hw_id(_semantic: Any = None) -> Any:
     if not arch.startswith("gfx9"):
         return _semantic.to_tensor(0)
     place = _asm("s_getreg_b32 $0, hwreg(4, 8, 8)", "=s", [], tl.int32, _semantic)
-    if arch not in ("gfx940", "gfx941", "gfx942", "gfx950"):
+    if arch not in _MI300:
         return place
     chiplet = _asm("s_getreg_b32 $0, hwreg(20, 0, 4)", "=s", [], tl.int32, _semantic)
     return _semantic.or_(place, _semantic.shl(chiplet, _semantic.to_tensor(16)))
@@ -134,7 +136,39 @@ def store_first(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> A
     The slot before them is in another chunk. If the chunk begins at a multiple of 4 GiB, the high
     word of that slot's address differs, and `store_record` would write 4 GiB too low.
     """
-    return _store(cursor, word0, word1, 0, _semantic)
+    return _store_past_caches(cursor, word0, word1, 0, _semantic)
+
+
+@builtin
+def store_header(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> Any:
+    """Like `store_record`, for the rest of a chunk's header."""
+    return _store_past_caches(cursor, word0, word1, abi.RECORD_BYTES, _semantic)
+
+
+def _store_past_caches(cursor: Any, word0: Any, word1: Any, step_bytes: int, semantic: Any) -> Any:
+    """Where the host would not see a plain store before the launch ends, see store_header in
+    platform/hip.h.
+
+    Triton's ".wt" would wait after each store until memory has it.
+    """
+    if INTERPRETED or not is_amd(semantic) or semantic.builder.options.arch not in _MI300:
+        return _store(cursor, word0, word1, step_bytes, semantic)
+    place = semantic.add(cursor, semantic.to_tensor(step_bytes), False)
+    unless = semantic.and_(place, semantic.to_tensor(abi.STORES_NOTHING))
+    thread = _llvm("llvm.amdgcn.workitem.id.x", tl.int32, semantic)
+    unless = semantic.or_(tl.cast(unless, tl.int32, _semantic=semantic), thread)
+    _asm(_STORE_PAST_CACHES, _PAST_CACHES, [unless, place, word0, word1], tl.int64, semantic)
+    return place
+
+
+# In the thread where $1 is 0.
+_STORE_PAST_CACHES: Final = """
+  v_cmp_eq_u32 vcc, 0, $1
+  s_and_saveexec_b64 $0, vcc
+  global_store_dwordx2 $2, $3, off sc0 sc1
+  global_store_dwordx2 $2, $4, off offset:8 sc0 sc1
+  s_mov_b64 exec, $0"""
+_PAST_CACHES: Final = "=&s,v,v,v,v,~{memory},~{vcc},~{scc}"
 
 
 def _store(cursor: Any, word0: Any, word1: Any, step_bytes: int, semantic: Any) -> Any:

@@ -19,6 +19,8 @@ STRICT = {
     f"EMU_K_{knob}": value
     for knob, value in zip(("SLOW", "DRAIN", "WB", "TEAR", "PAUSE"), "01000", strict=True)
 }
+# A wave may stand still for milliseconds: until other ranks are a call ahead.
+STANDING = {"EMU_K_PAUSE_ROUNDS": "1000000"}
 
 _HIP = "kprof/include/kprof/platform/hip.h"
 _KPROF = "kprof/include/kprof/kprof.h"
@@ -300,6 +302,7 @@ FAULTS = (
         "  release_warp();\n  if (lane_id() == 0) store_system(flag, value);",
         "  if (lane_id() == 0) store_system(flag, value);\n  release_warp();",
         _all_to_all("token_flags"),
+        settings=STANDING,
     ),
     Fault(
         "release of a warp: no sync behind the fence",
@@ -363,7 +366,8 @@ FAULTS = (
         _SIGNALS,
         "    acquire();\n  }\n  sync_block();",
         "    acquire();\n  }",
-        _all_reduce("oneshot_serial", "ring"),
+        _MANY_WARPS,
+        settings=STANDING,
     ),
     # Collectives.
     Fault(
@@ -400,6 +404,7 @@ FAULTS = (
         "static_cast<uint64_t>(epoch_ & 1u) * num_bytes",
         "uint64_t{0} * num_bytes",
         _all_reduce("oneshot_serial", "ring", "twoshot"),
+        settings=STANDING,
     ),
     Fault(
         "packets: half of one is enough",

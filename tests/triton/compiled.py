@@ -23,6 +23,7 @@ TARGETS = {
     "sm_90": GPUTarget("cuda", 90, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
     "gfx950": GPUTarget("hip", "gfx950", 64),
+    "gfx90a": GPUTarget("hip", "gfx90a", 64),
 }
 
 
