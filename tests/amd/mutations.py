@@ -13,6 +13,7 @@ READ_WHILE_RUNNING = (
     "tests/kernels/test_announced.py",
     "tests/kernels/test_planted_hangs.py",
     "tests/kernels/test_wait_lines.py",
+    "tests/triton/test_triton_headers.py",
 )
 # Nothing leaves a cache by chance, and nothing waits in a queue.
 STRICT = {
@@ -94,6 +95,15 @@ FAULTS = (
         "((GlobalWord*)(chunk))[i] = words.of[i]",
         READ_WHILE_RUNNING,
         in_ci=True,
+        num_seeds=1,
+        settings=STRICT,
+    ),
+    Fault(
+        "header of Triton: plain store",
+        "kprof/triton/platform.py",
+        "semantic.builder.options.arch not in _MI300:",
+        "True:",
+        ("tests/triton/test_triton_headers.py",),
         num_seeds=1,
         settings=STRICT,
     ),
