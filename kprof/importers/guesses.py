@@ -40,11 +40,11 @@ def describe_categories(names: Sequence[str]) -> list[str]:
     unknown = by_category.pop(Category.OTHER, [])
     sentences = []
     if by_category:
-        said = "; ".join(f"{_listed(of)}: {category.value}" for category, of in by_category.items())
+        said = "; ".join(f"{listed(of)}: {category.value}" for category, of in by_category.items())
         sentences.append(f"categories are guessed from names ({said})")
     if unknown:
         sentences.append(
-            f"nothing says what {_listed(unknown)} is: its time is neither work nor waiting"
+            f"nothing says what {listed(unknown)} is: its time is neither work nor waiting"
         )
     return sentences
 
@@ -85,6 +85,7 @@ def _lowest_of_ranks(rank: NDArray[np.int64], values: NDArray[Any]) -> dict[int,
     return {of: values[rank == of].min() for of in np.unique(rank).tolist()}
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more

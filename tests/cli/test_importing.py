@@ -59,6 +59,25 @@ def test_classic_buffers_become_a_capture(kprof, buffers, tmp_path):
     assert "within 100 ns" in kprof("info", run).out
 
 
+def test_one_table_says_what_was_taken_for_what(kprof, chrome, tmp_path):
+    result = kprof("import", chrome, "-o", tmp_path / "run.kprof")
+    lines = [line.split("  ") for line in result.out.splitlines()]
+    said = {cells[0].strip(): [c.strip() for c in cells[1:] if c.strip()] for cells in lines}
+    assert said["format"] == ["chrome", "--kind"]
+    assert said["rank"] == ["pid"]
+    assert said["block"] == ["tid", "--rank-in-tid, if thread ids include the rank"]
+    assert said["clock"] == ["microseconds, as the format says", "--tick-ns NS"]
+    assert said["category compute"] == ["copy (a guess)", "--regions FILE"]
+
+
+def test_a_file_of_no_format_is_one_line(kprof, tmp_path):
+    (tmp_path / "notes").write_text("what I saw")
+    result = kprof("import", tmp_path / "notes", "-o", tmp_path / "run.kprof")
+    assert result.code == 1
+    assert "does not recognise" in result.error_line
+    assert "--kind" in result.error_line
+
+
 def test_tags_without_names_are_said(kprof, buffers, tmp_path):
     result = kprof("import", buffers[0], "-o", tmp_path / "run.kprof", "--kind", "classic")
     assert result.code == 0

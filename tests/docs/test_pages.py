@@ -111,6 +111,13 @@ def test_the_tables_of_findings_are_current() -> None:
     assert all(f"| `{kind.name}` | {kind.finds} |" in made for kind in all_kinds())
 
 
+def test_the_table_of_formats_is_current() -> None:
+    from kprof.importers.document import document
+
+    text = (DOCS / "import.md").read_text()
+    assert document(text) == text, "run: python -m kprof.importers.document docs/import.md"
+
+
 def test_every_recording_has_its_story() -> None:
     text = (DOCS / "stories.md").read_text()
     recordings = {path.name.removesuffix(".kprof") for path in (ROOT / "traces").glob("*.kprof")}

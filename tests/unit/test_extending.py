@@ -75,16 +75,15 @@ class Halved(Kind):
 
 KIND = Halved()
 '''
-FORMAT = """
-import numpy as np
-from kprof.importers.foreign import Format, ForeignEvents
+# What the recipe for an importer leaves out.
+IMPORTS = """
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
-def _read(files, options):
-    rows = np.loadtxt(files[0], dtype=np.int64)
-    rank, block, start_ns, duration_ns = rows.T
-    return ForeignEvents(rank, block, np.zeros_like(rank), start_ns, duration_ns, names=("work",))
-
-FORMAT = Format(_read)
+from kprof.importers.collector import Collector, Place
+from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.sample import Sample
 """
 
 
@@ -131,14 +130,17 @@ def test_a_kind_of_finding_is_one_file(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_importer_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "plain.py").write_text(FORMAT)
+    page = (ROOT / "docs" / "extending.md").read_text()
+    recipe = page.partition("## An importer")[2].partition("```python\n")[2].partition("```")[0]
+    (folder / "plain.py").write_text(IMPORTS + recipe)
     package = kprof.importers.formats
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
     assert "plain" in format_names()
-    (folder / "events.txt").write_text("0 0 100 5\n0 1 105 7\n1 0 100 9\n")
-    summary = import_events("plain", [folder / "events.txt"], folder / "run.kprof")
-    events = Trace.open(summary.path).frame("SELECT region, duration_ns FROM events ORDER BY 2")
-    assert events.to_numpy().tolist() == [["work", 5], ["work", 7], ["work", 9]]
+    (folder / "events.txt").write_text("#mine\n0 100 5\n1 105.5 7\n")
+    summary = import_events(None, [folder / "events.txt"], folder / "run.kprof")
+    assert summary.kind == "plain"
+    events = Trace.open(summary.path).frame("SELECT block, start_ns, duration_ns FROM events")
+    assert events.to_numpy().tolist() == [[0, 0, 5000], [1, 5500, 7000]]
 
 
 @pytest.fixture

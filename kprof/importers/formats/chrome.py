@@ -2,177 +2,185 @@
 
 Such files are written by hand, often in the wrong unit: raw 10-ns ticks as if they were the
 format's microseconds. So the unit of `ts` and `dur` is an argument. Some writers add the rank to
-every thread id, so that the first thread has the id of its process; we recognise that.
+every thread id, so that the first thread has the id of its process; we recognise that. Files of
+programs that were killed end without the brackets that close them.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
-from kprof.capture.files import read_maybe_gzipped
+from kprof.capture.manifest import MAX_RANKS
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
+from kprof.importers.collector import Collector, Place, from_options, numbered
+from kprof.importers.foreign import GENERIC, ForeignEvents, Format, ReadOptions, Taken
 from kprof.importers.guesses import is_rank_in_ids
+from kprof.importers.reading import parse_json, read_bytes
+from kprof.importers.sample import Sample
 
-_MICROSECOND_NS: Final = 1000.0
 _SHIFTED: Final = (
     "thread ids begin at the number of their rank, so kprof subtracts the rank to get the block"
 )
+_WHAT: Final = "a Chrome trace"
+# How many ends of events are tried as the end of a file that was cut.
+_MOST_CUTS: Final = 20
+_OTHERS: Final = {
+    "C": "counters", "s": "flow steps", "t": "flow steps", "f": "flow steps", "N": "objects",
+    "O": "objects", "D": "objects", "P": "samples", "R": "marks of navigation",
+}  # fmt: skip
 
 
-class _Event(msgspec.Struct):
+class ChromeEvent(msgspec.Struct):
     """The parts of an event that are read."""
 
     ph: str = ""
     name: str = ""
+    cat: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: float = 0.0
+    ts: float | str = 0.0
     dur: float | None = None
+    id: int | str | None = None
+    id2: dict[str, Any] | None = None
     args: dict[str, Any] | None = None
 
 
-class _File(msgspec.Struct):
-    traceEvents: list[_Event]  # noqa: N815
+class ChromeFile(msgspec.Struct):
+    """A file that is an object; others are an array of events."""
+
+    traceEvents: list[ChromeEvent]  # noqa: N815
+    metadata: dict[str, Any] | None = None
+
+
+def read_chrome(file: Path) -> ChromeFile:
+    """A .json or .json.gz file, closed or not; raises ForeignFormatError."""
+    data = read_bytes(file, _WHAT)
+    try:
+        return _parsed(data, file)
+    except ForeignFormatError as error:
+        for closed in _closed(data):
+            try:
+                return _parsed(closed, file)
+            except ForeignFormatError:
+                continue
+        raise error
+
+
+def _parsed(data: bytes, file: Path) -> ChromeFile:
+    found = parse_json(data, list[ChromeEvent] | ChromeFile, file, _WHAT)  # type: ignore[arg-type]
+    return found if isinstance(found, ChromeFile) else ChromeFile(found)
+
+
+def _closed(data: bytes) -> Iterable[bytes]:
+    """The file with brackets that close it, behind its last events one after the other."""
+    end = "]" if data[:64].lstrip().startswith(b"[") else "]}"
+    at = len(data)
+    for _ in range(_MOST_CUTS):
+        at = data.rfind(b"}", max(0, at - (1 << 16)), at)
+        if at < 0:
+            return
+        yield data[: at + 1] + end.encode()
 
 
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """The complete events ("X") and instants ("i") of a .json or .json.gz file.
+    """Spans ("X", pairs of "B" and "E", of "b" and "e") and instants of one file.
 
     `tick_ns` is the length of one unit of `ts`. The rank is subtracted from every thread id with
     `is_rank_in_tid`, or if the ids of every rank begin at its number. Arguments that are whole
     numbers in every event become payload fields.
     """
     (file,) = files
-    tick_ns = options.tick_ns or _MICROSECOND_NS
-    spans, num_others = _read_events(file)
-    if num_others and not spans:
-        raise ForeignFormatError(
-            f"{file} holds {_name_others(num_others)}, and nothing else; "
-            "write each pair of B and E as one X with its dur"
-        )
-    rank = _ids(file, "pid", [event.pid for event in spans])
-    thread = _ids(file, "tid", [event.tid for event in spans])
-    is_shifted = is_rank_in_ids(rank, thread)
-    block = thread - (rank if options.is_rank_in_tid or is_shifted else 0)
-    labels = _labels(spans)
-    names = tuple(dict.fromkeys(labels))
-    place = {name: i for i, name in enumerate(names)}
-    first = min((event.ts for event in spans), default=0.0)
-    starts = np.array([event.ts for event in spans])
-    return ForeignEvents(
-        rank=rank,
-        block=block,
-        name=np.array([place[label] for label in labels], dtype=np.int64),
-        start_ns=_to_ns(file, "ts", starts, first, tick_ns),
-        duration_ns=_to_ns(file, "dur", np.array([_duration(e) for e in spans]), 0.0, tick_ns),
-        names=names,
-        fields=_fields(file, spans),
-        tick_ns=tick_ns,
-        marks=frozenset(
-            label for event, label in zip(spans, labels, strict=True) if _is_instant(event)
-        ),
-        guesses=(_SHIFTED,) if is_shifted and not options.is_rank_in_tid else (),
-        notices=_notices(spans, num_others),
-    )
+    events = read_chrome(file).traceEvents
+    tick_ns, clock = from_options("microseconds, as the format says", options.tick_ns, 1000.0)
+    ranks, rank_source = _ids("rank", "pid", events, MAX_RANKS)
+    blocks, block_source = _ids("block", "tid", events, 1 << 31)
+    found = Collector()
+    for event in sorted(events, key=event_time):
+        # Pairs are pairs in the order of time; a file may have any other.
+        if event.ph != "M":
+            _collect(found, event, Place(ranks[event.pid], blocks[event.tid]))
+    num_endless = sum(event.ph == "X" and event.dur is None for event in events)
+    notices = (f"spans without dur, imported as 0 ns: {num_endless:,}",) if num_endless else ()
+    taken = (rank_source, block_source, clock)
+    foreign = found.events(file, tick_ns, taken=taken, notices=notices)
+    if len(foreign) == 0 and found.left_out:
+        counts = ", ".join(f"{what}: {number:,}" for what, number in found.left_out.items())
+        raise ForeignFormatError(f"{file} has no complete span and no instant ({counts})")
+    return _without_rank(foreign, options)
 
 
-def _read_events(file: Path) -> tuple[list[_Event], int]:
-    """Complete events and instants, and the number of others except metadata."""
+def _collect(found: Collector, event: ChromeEvent, place: Place) -> None:
+    time, key = event_time(event), (event.cat, event.id, str(event.id2), event.name)
+    if event.ph == "X":
+        found.span(place, event.name, time, event.dur or 0.0, event.args)
+    elif event.ph in ("i", "I", "n"):
+        found.mark(place, event.name, time, event.args)
+    elif event.ph in ("B", "b"):
+        found.begin(place, event.name, time, None if event.ph == "B" else key, event.args)
+    elif event.ph in ("E", "e"):
+        found.end(place, time, None if event.ph == "E" else key)
+    else:
+        found.left_out[_OTHERS.get(event.ph, "events of unknown kinds")] += 1
+
+
+def event_time(event: ChromeEvent) -> float:
+    """`ts`, which some writers quote; raises ForeignFormatError."""
     try:
-        events = msgspec.json.decode(read_maybe_gzipped(file), type=list[_Event] | _File)
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
-        raise ForeignFormatError(f"cannot read {file} as a Chrome trace: {error}") from error
-    found = events.traceEvents if isinstance(events, _File) else events
-    spans = [event for event in found if event.ph == "X" or _is_instant(event)]
-    return spans, sum(event.ph != "M" for event in found) - len(spans)
-
-
-def _notices(spans: list[_Event], num_others: int) -> tuple[str, ...]:
-    """What is said of events that are not imported as they stand."""
-    num_endless = sum(event.ph == "X" and event.dur is None for event in spans)
-    said = []
-    if num_others:
-        said.append(f"{_name_others(num_others)}: left out")
-    if num_endless:
-        said.append(f"{num_endless:,} span{'s'[num_endless == 1 :]} without dur: imported as 0 ns")
-    return tuple(said)
-
-
-def _name_others(number: int) -> str:
-    if number == 1:
-        return "1 event that is neither a complete span nor an instant"
-    return f"{number:,} events that are neither complete spans nor instants"
-
-
-def _is_instant(event: _Event) -> bool:
-    return event.ph in ("i", "I")
-
-
-def _duration(event: _Event) -> float:
-    return 0.0 if _is_instant(event) else event.dur or 0.0
-
-
-def _labels(events: list[_Event]) -> list[str]:
-    """Names by which spans and instants differ."""
-    of_spans = {event.name for event in events if event.ph == "X"}
-    return [
-        f"{event.name} (instant)" if _is_instant(event) and event.name in of_spans else event.name
-        for event in events
-    ]
-
-
-def _ids(file: Path, what: str, values: list[int | str]) -> Any:
-    try:
-        numbers = [int(value) for value in values]
+        return float(event.ts)
     except ValueError as error:
         raise ForeignFormatError(
-            f"{file}: a {what} is not a number ({error}); "
-            "processes must be ranks and threads blocks"
+            f"an event has the ts {event.ts[:20]!r}, not a number; fix or remove it"  # type: ignore[index]
         ) from error
-    return _to_int64(file, what, numbers)
 
 
-def _to_int64(file: Path, what: str, numbers: list[Any]) -> Any:
+def _ids(
+    what: str, of: str, events: Sequence[ChromeEvent], limit: int
+) -> tuple[dict[int | str, int], Taken]:
+    """The number of each pid (tid): itself, or one from its name if it is none or too large."""
+    ids = dict.fromkeys(getattr(event, of) for event in events if event.ph != "M")
     try:
-        return np.array(numbers, dtype=np.int64)
-    except OverflowError as error:
-        digits = str(max(numbers, key=abs))
-        strange = digits if len(digits) <= 20 else f"{digits[:20]}..."
-        raise ForeignFormatError(
-            f"{file}: the {what} {strange} does not fit into 64 bits; fix or remove the event"
-        ) from error
-
-
-def _to_ns(file: Path, what: str, ticks: Any, first: float, tick_ns: float) -> Any:
-    with np.errstate(over="ignore", invalid="ignore"):
-        ns = np.rint((ticks - first) * tick_ns)
-    # Also false for what is not a number.
-    is_possible = np.abs(ns) < 2.0**63
-    if not is_possible.all():
-        raise ForeignFormatError(
-            f"{file}: the {what} {ticks[~is_possible][0]:g} is too large for 64 bits of ns; "
-            "fix or remove the event, or check --tick-ns"
-        )
-    return ns.astype(np.int64)
-
-
-def _fields(file: Path, spans: list[_Event]) -> dict[str, Any]:
-    """Arguments that every event has as a whole number."""
-    if not spans or not spans[0].args:
-        return {}
-    columns = {name: [(event.args or {}).get(name) for event in spans] for name in spans[0].args}
-    return {
-        name: _to_int64(file, f"argument {name}", values)
-        for name, values in columns.items()
-        if name.isidentifier() and all(type(value) is int for value in values)
+        numbers = {each: int(each) for each in ids}
+        if max(numbers.values(), default=0) < limit:
+            return numbers, Taken(what, of)
+    except ValueError:
+        pass
+    kind = "process_name" if of == "pid" else "thread_name"
+    names = {
+        getattr(event, of): str((event.args or {}).get("name", ""))
+        for event in events
+        if event.ph == "M" and event.name == kind
     }
+    labels = numbered(names.get(each) or str(each) for each in ids)
+    if max(labels.values(), default=0) >= limit:
+        labels = {label: i for i, label in enumerate(labels)}
+    shown = ", ".join(f"{label[:40]} is {labels[label]}" for label in list(labels)[:3])
+    source = f"the names of {of}s ({shown}{', ...' if len(labels) > 3 else ''})"
+    return {each: labels[names.get(each) or str(each)] for each in ids}, Taken(what, source, True)
 
 
-FORMAT: Final = Format(_read, uses=("tick_ns", "is_rank_in_tid"))
+def _without_rank(events: ForeignEvents, options: ReadOptions) -> ForeignEvents:
+    is_shifted = is_rank_in_ids(events.rank, events.block)
+    if not options.is_rank_in_tid and not is_shifted:
+        return events
+    guesses = () if options.is_rank_in_tid else (_SHIFTED,)
+    return replace(events, block=events.block - events.rank, guesses=guesses)
+
+
+def _sniff(sample: Sample) -> float:
+    return GENERIC if sample.is_json and b'"ph"' in sample.head else 0.0
+
+
+FORMAT: Final = Format(
+    _read,
+    _sniff,
+    uses=("tick_ns", "is_rank_in_tid"),
+    tool="Chrome Trace Event JSON of any tool, Mosaic GPU among them",
+    brings="spans (X, pairs of B and E, of b and e), instants, whole-number arguments",
+    lacks="counters, flows, samples; which thread is a block is the writer's choice",
+    tested="the format of 2016",
+)

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.capture.files import refuse_special
 from kprof.capture.manifest import MAX_COUNT
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, to_ns
+from kprof.importers.collector import from_options
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, to_ns
+from kprof.importers.reading import read_array
+from kprof.importers.sample import Sample, share
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +36,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     if not files:
         raise ForeignFormatError("no files to import; give one buffer per rank, rank 0 first")
     names = options.names or ()
-    tick_ns = options.tick_ns or _DEFAULT_TICK_NS
+    tick_ns, clock = from_options("ticks of 10 ns, a guess", options.tick_ns, _DEFAULT_TICK_NS)
     buffers = [_read_buffer(file) for file in files]
     words = np.concatenate([events for events, _ in buffers])
     rank = np.repeat(np.arange(len(buffers)), [len(events) for events, _ in buffers])
@@ -48,23 +50,19 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
         names=known,
         num_dropped={i: dropped for i, (_, dropped) in enumerate(buffers)},
         tick_ns=tick_ns,
+        taken=(
+            Taken("rank", "the order of the files"),
+            Taken("block", "the last word of an event"),
+            clock,
+        ),
         notices=_notices(sum(dropped for _, dropped in buffers), len(known) - len(names)),
     )
 
 
 def _read_buffer(file: Path) -> tuple[NDArray[np.int64], int]:
     """Events of one buffer, shape (n, 4), and how many did not fit."""
-    try:
-        refuse_special(file)
-        words = (
-            np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.fromfile(file, "<i8")
-        )
-    except Exception as error:
-        # A damaged header of .npy, which numpy parses as Python, raises whatever that raises.
-        raise ForeignFormatError(
-            f"cannot read {file}: {error}; expected int64 words, bare or as .npy"
-        ) from error
-    if words.dtype != np.dtype("<i8") or words.ndim != 1 or len(words) < 1:
+    words = read_array(file, "<i8", "a classic buffer")
+    if words.ndim != 1 or len(words) < 1:
         raise ForeignFormatError(
             f"{file} holds {words.dtype} of shape {words.shape}, "
             "expected int64 words in one dimension"
@@ -99,4 +97,23 @@ def _notices(num_dropped: int, num_unnamed: int) -> tuple[str, ...]:
     return tuple(notices)
 
 
-FORMAT: Final = Format(_read, uses=("names", "tick_ns"), takes_many=True)
+def _sniff(sample: Sample) -> float:
+    words = sample.words("<i8")
+    num_begun = int(words[0]) if len(words) > 4 else 0
+    if not 0 < num_begun <= 1 << 32:
+        return 0.0
+    events = words[1 : 1 + 4 * min(num_begun, (len(words) - 1) // 4)].reshape(-1, 4)
+    start, duration, tag, block = events.T
+    fits = (start > 0) & (duration >= 0) & (duration < 1 << 40)
+    return 0.6 * share(fits & (tag >= 0) & (tag < 1 << 15) & (block >= 0) & (block < 1 << 31))
+
+
+FORMAT: Final = Format(
+    _read,
+    _sniff,
+    uses=("names", "tick_ns"),
+    takes_many=True,
+    tool="hand-written helpers: one int64 array per rank",
+    brings="spans by block, the number of events that did not fit",
+    lacks="names, the length of a tick",
+)

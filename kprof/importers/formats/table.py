@@ -1,4 +1,4 @@
-"""Plain CSV or Parquet, one row per event.
+"""Plain CSV or Parquet, gzipped or not, one row per event.
 
 rank, block, region, start_ns     needed
 duration_ns or end_ns             needed, one of them
@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
+from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.reading import read_bytes
+from kprof.importers.sample import Sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED: Final = ("rank", "block", "region", "start_ns")
+_COLUMNS: Final = {"rank": "rank", "block": "block", "clock": "start_ns"}
 _FIELDS: Final = ("peer", "slot", "bytes")
 
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    """A .csv or .parquet file with the columns above; the error names what is missing."""
+    """A CSV or Parquet file with the columns above; the error names what is missing."""
     (file,) = files
     table = _read_table(file)
     try:
@@ -56,6 +58,7 @@ def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
         duration_ns=_durations(table, start_ns, file),
         names=tuple(names.tolist()),
         fields=_present(table, _FIELDS, file),
+        taken=tuple(Taken(what, f"column {column}") for what, column in _COLUMNS.items()),
         **_present(table, ("warp", "launch"), file),
     )
 
@@ -65,14 +68,13 @@ def _read_table(file: Path) -> pa.Table:
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
-    readers = {".csv": csv.read_csv, ".parquet": pq.read_table}
-    if file.suffix not in readers:
-        raise ForeignFormatError(f"{file} is neither .csv nor .parquet; convert it first")
+    data = read_bytes(file, "a table")
+    read = pq.read_table if data.startswith(b"PAR1") else csv.read_csv
     try:
-        refuse_special(file)
-        return readers[file.suffix](file)
+        found: pa.Table = read(pa.BufferReader(data))
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise ForeignFormatError(f"cannot read {file}: {error}") from error
+        raise ForeignFormatError(f"cannot read {file} as a table: {error}") from error
+    return found
 
 
 def _names(table: pa.Table, file: Path) -> Any:
@@ -109,4 +111,18 @@ def _durations(table: pa.Table, start_ns: Any, file: Path) -> Any:
     return _integers(table, "end_ns", file) - start_ns
 
 
-FORMAT: Final = Format(_read)
+def _sniff(sample: Sample) -> float:
+    if sample.head.startswith(b"PAR1"):
+        return CERTAIN
+    header = sample.head[: sample.head.find(b"\n")].decode("utf-8", "replace")
+    columns = {name.strip('"\r ') for name in header.split(",")}
+    return CERTAIN if columns.issuperset(_NEEDED) else 0.0
+
+
+FORMAT: Final = Format(
+    _read,
+    _sniff,
+    tool="CSV or Parquet with the columns of `kprof/importers/formats/table.py`",
+    brings="every column named there",
+    lacks="other columns",
+)

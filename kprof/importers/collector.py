@@ -1,0 +1,236 @@
+"""What a reader of a format finds, one call each: spans, instants, and begins with their ends."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from kprof.errors import ForeignFormatError
+from kprof.importers.foreign import ForeignEvents, Taken, to_ns
+from kprof.regions import PAYLOAD_BITS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Time = int | float
+T = TypeVar("T", bound=Hashable)
+_NO_END: Final = "spans without an end"
+_NO_BEGIN: Final = "ends without a beginning"
+
+
+class Place(NamedTuple):
+    """Where something happened. `hw_id` is the processor; warp -1 is a whole block."""
+
+    rank: int = 0
+    block: int = 0
+    warp: int = -1
+    launch: int = 0
+    hw_id: int = 0
+
+
+class _Open(NamedTuple):
+    place: Place
+    name: str
+    time: Time
+    args: Mapping[str, Any] | None
+
+
+class Collector:
+    """Collects what a reader finds. Times are ticks, whole or not, of any origin.
+
+    `left_out` counts what cannot be imported, by what it is; `num_dropped` what each rank lost.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: Counter[str] = Counter()
+        self.num_dropped: Counter[int] = Counter()
+        self.launches: dict[Hashable, int] = {}
+        self._places: list[Place] = []
+        self._starts: list[Time] = []
+        self._durations: list[Time] = []
+        self._names: list[str] = []
+        self._are_marks: list[bool] = []
+        self._args: list[Mapping[str, Any] | None] = []
+        self._open: dict[Hashable, list[_Open]] = {}
+
+    def span(
+        self,
+        place: Place,
+        name: str,
+        start: Time,
+        duration: Time,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A span of `duration` ticks."""
+        self._add(place, name, start, duration, args, is_mark=False)
+
+    def mark(
+        self, place: Place, name: str, time: Time, args: Mapping[str, Any] | None = None
+    ) -> None:
+        """An instant."""
+        self._add(place, name, time, 0, args, is_mark=True)
+
+    def begin(
+        self,
+        place: Place,
+        name: str,
+        time: Time,
+        key: Hashable = None,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The beginning of a span; `key` tells spans of one track apart that may overlap."""
+        self._open.setdefault((place[:4], key), []).append(_Open(place, name, time, args))
+
+    def end(self, place: Place, time: Time, key: Hashable = None) -> None:
+        """The end of the latest span of this track and key that is open."""
+        opened = self._open.get((place[:4], key))
+        if not opened:
+            self.left_out[_NO_BEGIN] += 1
+            self.num_dropped[place.rank] += 1
+            return
+        begun = opened.pop()
+        self.span(begun.place, begun.name, begun.time, time - begun.time, begun.args)
+
+    def launch(self, key: Hashable) -> int:
+        """The number of a launch, counted from 0 in the order in which they are first named."""
+        return self.launches.setdefault(key, len(self.launches))
+
+    def events(self, origin: object, tick_ns: float = 1.0, **known: Any) -> ForeignEvents:
+        """All of it; `origin` names the file in errors, `known` are fields of ForeignEvents."""
+        for opened in self._open.values():
+            for begun in opened:
+                self.left_out[_NO_END] += 1
+                self.num_dropped[begun.place.rank] += 1
+        self._open.clear()
+        labels = self._labels()
+        numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+        columns = zip(*self._places, strict=True) if self._places else [()] * len(Place._fields)
+        places: dict[str, Any] = {
+            name: whole_numbers(origin, name, list(values))
+            for name, values in zip(Place._fields, columns, strict=True)
+        }
+        return ForeignEvents(
+            **places,
+            name=np.array([numbers[label] for label in labels], dtype=np.int64),
+            start_ns=_ns(origin, "time", self._starts, tick_ns, is_shifted=True),
+            duration_ns=_ns(origin, "duration", self._durations, tick_ns, is_shifted=False),
+            names=tuple(numbers),
+            marks=frozenset(
+                label for label, is_mark in zip(labels, self._are_marks, strict=True) if is_mark
+            ),
+            tick_ns=tick_ns,
+            num_dropped=dict(self.num_dropped),
+            fields=self._fields(origin),
+            left_out=dict(self.left_out),
+            **known,
+        )
+
+    def _add(
+        self,
+        place: Place,
+        name: str,
+        start: Time,
+        duration: Time,
+        args: Mapping[str, Any] | None,
+        *,
+        is_mark: bool,
+    ) -> None:
+        self._places.append(place)
+        self._names.append(name)
+        self._starts.append(start)
+        self._durations.append(duration)
+        self._args.append(args)
+        self._are_marks.append(is_mark)
+
+    def _labels(self) -> list[str]:
+        """Names by which spans and instants differ."""
+        pairs = list(zip(self._names, self._are_marks, strict=True))
+        of_spans = {name for name, is_mark in pairs if not is_mark}
+        return [
+            f"{name} (instant)" if is_mark and name in of_spans else name for name, is_mark in pairs
+        ]
+
+    def _fields(self, origin: object) -> dict[str, NDArray[np.int64]]:
+        """Arguments that every event has as a whole number, as far as the payload has room."""
+        fields: dict[str, NDArray[np.int64]] = {}
+        num_bits = 0
+        for name in (self._args[0] or {}) if self._args else ():
+            values = [(args or {}).get(name) for args in self._args]
+            if not name.isidentifier() or not all(type(value) is int for value in values):
+                continue
+            column = whole_numbers(origin, f"argument {name}", values)
+            bits = max(2, (int(column.max()) + 1).bit_length())
+            if column.min() < 0 or num_bits + bits > PAYLOAD_BITS:
+                self.left_out[f"values of argument {name}"] += len(values)
+                continue
+            fields[name] = column
+            num_bits += bits
+        return fields
+
+
+def whole_numbers(origin: object, what: str, numbers: Sequence[Any]) -> NDArray[np.int64]:
+    """A column, shape (n,); raises ForeignFormatError for what 64 bits do not hold."""
+    try:
+        return np.array(numbers, dtype=np.int64)
+    except OverflowError as error:
+        digits = str(max(numbers, key=abs))
+        strange = digits if len(digits) <= 20 else f"{digits[:20]}..."
+        raise ForeignFormatError(
+            f"{origin}: the {what} {strange} does not fit into 64 bits; fix or remove the event"
+        ) from error
+
+
+def _ns(
+    origin: object, what: str, ticks: list[Time], tick_ns: float, *, is_shifted: bool
+) -> NDArray[np.int64]:
+    """Ticks as ns. Times that are not whole lose precision far from 0, so the first becomes 0."""
+    if all(type(tick) is int for tick in ticks):
+        whole = whole_numbers(origin, what, ticks)
+        if not len(whole) or max(abs(int(whole.min())), abs(int(whole.max()))) * tick_ns < 2.0**62:
+            return to_ns(whole, tick_ns)
+    values = np.array(ticks, dtype=np.float64)
+    first = values.min() if is_shifted and len(values) else 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        ns = np.rint((values - first) * tick_ns)
+    # Also false for what is not a number.
+    is_possible = np.abs(ns) < 2.0**63
+    if not is_possible.all():
+        raise ForeignFormatError(
+            f"{origin}: the {what} {values[~is_possible][0]:g} is too large for 64 bits of ns; "
+            "fix or remove the event, or check --tick-ns"
+        )
+    found: NDArray[np.int64] = ns.astype(np.int64)
+    return found
+
+
+def numbered(values: Iterable[T]) -> dict[T, int]:
+    """A number for each: the only or last one in its text where these differ, else by order."""
+    distinct = list(dict.fromkeys(values))
+    found = [re.findall(r"\d+", str(value)[-200:]) for value in distinct]
+    numbers = [int(digits[-1]) for digits in found if digits]
+    if len(set(numbers)) == len(distinct) and max(numbers, default=0) < 1 << 31:
+        return dict(zip(distinct, numbers, strict=True))
+    return {value: i for i, value in enumerate(distinct)}
+
+
+def unwrapped(ticks: NDArray[np.uint64], bits: int = 32) -> NDArray[np.int64]:
+    """Times of one track in their order, whose upper bits are missing, as times that go on."""
+    low: NDArray[np.int64] = ticks.astype(np.int64)
+    steps = np.diff(low, prepend=low[:1])
+    # A step back by less than half the range is an older time, not a wrap.
+    wraps: NDArray[np.int64] = np.cumsum(steps < -(1 << (bits - 1))) - np.cumsum(
+        steps > 1 << (bits - 1)
+    )
+    found: NDArray[np.int64] = low + (wraps << bits)
+    return found
+
+
+def from_options(what: str, given: float | None, default: float) -> tuple[float, Taken]:
+    """The length of a tick and what it was taken from."""
+    if given is not None:
+        return given, Taken("clock", f"--tick-ns {given:g}")
+    return default, Taken("clock", what)

@@ -1,0 +1,138 @@
+"""Each format is recognised, whatever is done to its file, and read as a second reader reads it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import foreign_files
+import kprof
+from foreign_files import Row, from_first
+from foreign_files.mutations import damaged, disguised
+from kprof.errors import ForeignFormatError
+from kprof.importers import detect, format_names, import_events
+from kprof.importers.foreign import ReadOptions
+
+FORMATS = foreign_files.modules()
+# Each format with each of its makers: make, and what begins with make_.
+MADE = [
+    pytest.param(name, getattr(module, maker), id=f"{name}-{maker}")
+    for name, module in FORMATS.items()
+    for maker in dir(module)
+    if maker == "make" or maker.startswith("make_")
+]
+# These are Chrome traces with more in them.
+CHROME = {"iris", "torch_profiler", "proton_chrome"}
+# These count cycles, and do not say how long one is.
+HALF_NS = {"proton", "proton_chrome", "megakernels"}
+
+Make = Callable[[Path], list[Path]]
+
+
+def rows_of(path: Path) -> list[Row]:
+    events = kprof.open(path).frame(
+        "SELECT rank, block, warp, region, start_ns, duration_ns FROM events"
+    )
+    return from_first([Row(*row) for row in events.itertuples(index=False)])
+
+
+def test_every_format_has_a_file_and_a_second_reader() -> None:
+    assert set(FORMATS) == set(format_names())
+
+
+@pytest.mark.parametrize(("name", "make"), MADE)
+def test_a_second_reader_reads_the_same(name: str, make: Make, tmp_path: Path) -> None:
+    files = make(tmp_path)
+    assert detect(files) == name
+    options = ReadOptions(tick_ns=0.5) if name in HALF_NS else None
+    summary = import_events(None, files, tmp_path / "run.kprof", options)
+    expected = from_first(FORMATS[name].read(files))
+    assert [row[:4] for row in rows_of(summary.path)] == [row[:4] for row in expected]
+    for found, wanted in zip(rows_of(summary.path), expected, strict=True):
+        # Where ticks are no whole ns, each reader rounds.
+        assert abs(found.start_ns - wanted.start_ns) <= 1, (found, wanted)
+        assert abs(found.duration_ns - wanted.duration_ns) <= 1, (found, wanted)
+
+
+@pytest.mark.parametrize(("name", "make"), MADE)
+def test_a_file_in_another_guise_is_recognised(name: str, make: Make, tmp_path: Path) -> None:
+    for seed in range(12):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        files = disguised(make(folder), seed, keeps_name=name == "npkit")
+        assert detect(files) == name, f"seed {seed}"
+
+
+@pytest.mark.parametrize(("name", "make"), MADE)
+def test_a_damaged_file_is_not_taken_for_another_format(
+    name: str, make: Make, tmp_path: Path
+) -> None:
+    for seed in range(12):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        try:
+            found = detect(damaged(make(folder), seed))
+        except ForeignFormatError:
+            continue
+        # A trace of one tool is still a Chrome trace when what marks the tool is gone.
+        assert found == name or (found == "chrome" and name in CHROME), f"seed {seed}"
+
+
+PLUGIN = """
+import numpy as np
+from kprof.importers.foreign import CERTAIN, ForeignEvents, Format
+
+def _read(files, options):
+    rank, block, start_ns, duration_ns = np.loadtxt(files[0], dtype=np.int64, skiprows=1).T
+    return ForeignEvents(rank, block, np.zeros_like(rank), start_ns, duration_ns, names=("work",))
+
+def _sniff(sample):
+    return CERTAIN if sample.head.startswith(b"#mine") else 0.0
+
+FORMAT = Format(_read, _sniff)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package of somebody else, as pip installs it."""
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kprof.importers]\nmine = mine:FORMAT\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("mine", None)
+
+
+def test_a_format_from_outside_is_recognised(plugin: None, tmp_path: Path) -> None:
+    (tmp_path / "events.txt").write_text("#mine\n0 3 100 5\n0 4 101 6\n")
+    summary = import_events(None, [tmp_path / "events.txt"], tmp_path / "run.kprof")
+    assert (summary.kind, rows_of(summary.path)) == (
+        "mine",
+        [
+            Row(0, 3, -1, "work", 0, 5),
+            Row(0, 4, -1, "work", 1, 6),
+        ],
+    )
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named(plugin: None, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import gone_with_the_wind")
+    (tmp_path / "events.txt").write_text("#mine\n0 3 100 5\n0 4 101 6\n")
+    with pytest.raises(ForeignFormatError, match=r"plug-in for format mine .* cannot be loaded"):
+        detect([tmp_path / "events.txt"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"\x00" * 4096, b"{}", b"[1, 2]", b"a,b\n1,2\n"]
+)
+def test_what_is_no_trace_is_not_guessed(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ForeignFormatError, match=r"does not recognise .*: say which format"):
+        detect([tmp_path / "file"])
