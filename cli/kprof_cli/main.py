@@ -127,7 +127,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, UnicodeError):
         text = getattr(error, "object", "a name")
         return f"{text[:80]!r} is not UTF-8; rename the file, or save the text as UTF-8"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
         return "not enough memory; select less, such as --ranks 0-3 or --launches 4"
     if "can't start new thread" in str(error):
         return "the system does not let this process start more threads; raise `ulimit -u`"

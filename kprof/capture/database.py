@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from kprof.errors import CaptureError
 
 if TYPE_CHECKING:
     import duckdb
+
+# DuckDB and Arrow end the process, without a word, where they get no address space.
+_LEAST_FREE_BYTES: Final = 3 << 28
+_BYTES_PER_THREAD: Final = 128 << 20
+
+
+def _threads_within_limit() -> int | None:
+    """How many threads the address space of this process has room for; None: it has no limit.
+
+    Raises CaptureError where there is too little for one.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    free = limit - used - _LEAST_FREE_BYTES
+    if free < _BYTES_PER_THREAD:
+        least = used + _LEAST_FREE_BYTES + _BYTES_PER_THREAD
+        raise CaptureError(
+            f"this process may use {limit / 1e9:.1f} GB of address space (ulimit -v), and reading "
+            f"a capture takes {least / 1e9:.1f} GB: raise it, such as with ulimit -v unlimited"
+        )
+    return min(free // _BYTES_PER_THREAD, os.cpu_count() or 1)
 
 
 def locked_database(
@@ -18,10 +45,16 @@ def locked_database(
 
     No statement can lift this. But SQL could still write to `files` (COPY ... TO), so we run only
     our own SQL, and SELECT statements of the user (Trace.query). Names from a capture go through
-    `sql_text` or `sql_name`.
+    `sql_text` or `sql_name`. Raises CaptureError where `ulimit -v` leaves too little memory.
     """
+    most_threads = _threads_within_limit()
     import duckdb
 
+    if most_threads is not None:
+        import pyarrow as pa
+
+        num_threads = min(num_threads or most_threads, most_threads)
+        pa.set_cpu_count(num_threads)
     con = duckdb.connect(":memory:")
     con.execute("SET preserve_insertion_order = false")
     con.execute("SET enable_progress_bar = false")

@@ -188,6 +188,20 @@ def event_schema() -> pa.Schema:
     return pa.schema([(name, kind) for name, (kind, _) in EVENT_COLUMNS.items()])
 
 
+def are_events(table: pa.Table) -> bool:
+    """Whether a table has the columns of events, and only values that readers take."""
+    import pyarrow.compute as pc
+
+    if not table.schema.equals(event_schema()):
+        return False
+    for name, (_, (least, most)) in EVENT_COLUMNS.items():
+        ends = pc.min_max(table[name], skip_nulls=False)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if len(table) and (low is None or low < least or high > most):
+            return False
+    return True
+
+
 def output_of(directory: Path) -> Path:
     """The capture that an unfinished directory becomes; relative to where this process is, if it
     lies there."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kprof.capture.claims import leave_message
-from kprof.capture.directory import events_file_name, writing, writing_events
+from kprof.capture.directory import are_events, events_file_name, writing, writing_events
 from kprof.capture.footers import footer_of, open_parquet
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.errors import CaptureError
@@ -267,7 +267,10 @@ def _tables(paths: Iterable[Path], damaged: list[Path] | None = None) -> Iterato
         try:
             with open_parquet(path) as file:
                 for idx in range(file.num_row_groups):
-                    yield file.read_row_group(idx)
+                    group = file.read_row_group(idx)
+                    if damaged is not None and not are_events(group):
+                        raise pa.ArrowInvalid("no events")
+                    yield group
         except (pa.ArrowException, OSError) as error:
             if damaged is None:
                 raise CaptureError(_unreadable(path)) from error

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kprof.capture.claims import prepare_messages, read_messages
 from kprof.capture.directory import event_schema, events_file_name
 from kprof.capture.manifest import Launch
-from kprof.capture.parts import PartWriter, part_name, recover_rank
+from kprof.capture.parts import PartWriter, part_name, read_info, recover_rank
 from kprof.errors import CaptureError
 from synthetic import TraceBuilder
 
@@ -113,3 +113,30 @@ def test_a_part_of_more_launches_than_parquet_expects_is_read(tmp_path: Path) ->
     writer.save([], lambda: replace(info, launches=launches))
     writer.keep()
     assert writer.launches() == launches
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("start_ns", (1 << 62) + 1), ("warp", -2), ("hw_id", None)]
+)
+def test_a_part_with_events_that_no_reader_takes_is_damaged(
+    tmp_path: Path, column: str, value: int | None
+) -> None:
+    prepare_messages(tmp_path)
+    write_parts(tmp_path, 2)
+    path = tmp_path / part_name(0, 1)
+    table = pq.read_table(path)
+    at = table.schema.get_field_index(column)
+    footer = pq.read_schema(path).metadata or pq.read_metadata(path).metadata
+    if value is None:
+        changed = table.drop_columns([column])
+    else:
+        values = pa.array([value] * len(table), table.schema.field(at).type)
+        changed = table.set_column(at, table.schema.field(at), values)
+    pq.write_table(changed.replace_schema_metadata(footer), path)
+    assert read_info(path) is not None
+    info = recover_rank(tmp_path, 0)
+    assert info is not None
+    assert info.counts.recorded == 1
+    assert read_messages(tmp_path) == (
+        "rank 0: part-00000-00001.parquet is damaged, so launches or events are missing",
+    )

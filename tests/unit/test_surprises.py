@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import queue
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -13,6 +15,7 @@ import duckdb
 import numpy as np
 import pytest
 
+import kprof
 from kprof import abi
 from kprof.capture.processes import Process, process_of
 from kprof.devices.cache import cache_dir
@@ -106,3 +109,20 @@ def test_an_account_without_a_limit_is_read_to_the_end_of_its_arena() -> None:
     memory = np.zeros(1 << 20, np.uint8)
     state, _ = read_arena(lambda begin, end: memory[begin:end], handed)
     assert state.num_used_chunks == handed.num_reserved
+
+
+@pytest.mark.parametrize("limit_bytes", [400 << 20, 1 << 30, 3 << 29])
+def test_a_limit_of_address_space_is_named(limit_bytes: int, tmp_path: Path) -> None:
+    """DuckDB and Arrow ended the process with SIGSEGV or SIGABRT."""
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
+        recorder.launch("kernel")
+    program = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit_bytes},) * 2); "
+        "from kprof_cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", program, "query", str(tmp_path / "run.kprof"), "SELECT 1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("kprof: ")
+    assert ended.stderr.count("\n") == 1
+    assert "(ulimit -v)" in ended.stderr or "not enough memory" in ended.stderr
