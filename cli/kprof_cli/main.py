@@ -16,6 +16,7 @@ import typer
 
 from kprof.errors import KprofError
 from kprof_cli import (
+    aligning,
     cleaning,
     comparing,
     demo,
@@ -58,6 +59,7 @@ for command in (reading.info, reading.stats, reading.waits, reading.report, read
 for command in (explaining.explain, comparing.diff, exporting.export, exporting.view):
     app.command()(command)
 app.command("import")(importing.import_events)
+app.command(epilog="Example: kprof align run.kprof -o aligned.kprof")(aligning.align)
 app.command()(demo.demo)
 app.command(epilog="Example: kprof hang run.kprof")(hanging.hang)
 app.command()(doctor.doctor)

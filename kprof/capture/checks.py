@@ -65,7 +65,6 @@ def check_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def _faults(manifest: Manifest) -> Iterator[str]:
-    alignment = manifest.alignment
     if not manifest.ranks:
         yield "it lists no rank"
     yield from _outsiders(manifest)
@@ -76,20 +75,25 @@ def _faults(manifest: Manifest) -> Iterator[str]:
     names = {f.name for info in manifest.ranks for r in info.regions.regions for f in r.fields}
     if len(names) > MAX_FIELD_NAMES:
         yield f"its payload fields have {len(names):,} names, more than {MAX_FIELD_NAMES}"
-    yield from _alignment_faults(alignment) if alignment is not None else ()
+    for alignment in _alignments(manifest):
+        yield from _alignment_faults(alignment)
     yield from _overhead_faults(manifest.overhead) if manifest.overhead is not None else ()
 
 
 def _outsiders(manifest: Manifest) -> Iterator[str]:
     """Every rank that is named must exist: later code indexes tables with these numbers."""
     named = [*(info.rank for info in manifest.ranks), *manifest.missing_ranks]
-    if manifest.alignment is not None:
-        named.append(manifest.alignment.reference_rank)
-        named += [entry.rank for entry in manifest.alignment.ranks]
-        named += [rank for pair in manifest.alignment.pairs for rank in (pair.a, pair.b)]
+    for alignment in _alignments(manifest):
+        named.append(alignment.reference_rank)
+        named += [entry.rank for entry in alignment.ranks]
+        named += [rank for pair in alignment.pairs for rank in (pair.a, pair.b)]
     for rank in named:
         if not 0 <= rank < manifest.world_size:
             yield f"it names rank {rank} in a run of {manifest.world_size}"
+
+
+def _alignments(manifest: Manifest) -> list[Alignment]:
+    return [each for each in (manifest.alignment, manifest.partial_alignment) if each is not None]
 
 
 def _alignment_faults(alignment: Alignment) -> Iterator[str]:

@@ -9,7 +9,7 @@ in a small file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -377,6 +377,8 @@ class Manifest(msgspec.Struct, frozen=True):
     missing_ranks: tuple[RankNumber, ...] = ()
     alignment: Alignment | None = None
     alignment_note: Text = ""
+    # Of some of the ranks, where nothing bounds the clocks of the others.
+    partial_alignment: Alignment | None = None
     overhead: Overhead | None = None
     overhead_note: Text = ""
     # What an import had to guess, in sentences.
@@ -432,6 +434,15 @@ class Manifest(msgspec.Struct, frozen=True):
             missing_ranks=(*self.missing_ranks, *left_out),
             messages=(*self.messages, *(f"without rank {n}: {why}" for n, why in left_out.items())),
         )
+
+    def for_ranks(self, ranks: Collection[int] | None) -> Manifest:
+        """This manifest on one clock if all of these ranks are on one."""
+        partial = self.partial_alignment
+        if self.alignment or not partial or ranks is None:
+            return self
+        if not {entry.rank for entry in partial.ranks} >= {*ranks}:
+            return self
+        return msgspec.structs.replace(self, alignment=partial)
 
     def without_partial_alignment(self) -> Manifest:
         """This manifest without an alignment that leaves one of its ranks out."""

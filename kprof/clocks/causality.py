@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -41,6 +41,9 @@ _MAX_PASSES: Final = 8
 # How often the limits of pairs without a way back are tightened by those of the others.
 _MAX_ROUNDS: Final = 3
 _NEGLIGIBLE_NS: Final = 0.5
+# How often the estimate is moved at most, and how much further than it has to be.
+_MAX_MOVES: Final = 5000
+_FURTHER: Final = 1.5
 # Contradictions up to this are rounding.
 _ROUNDING_NS: Final = 1e-3
 # With more ranks, the manifest keeps bounds against the reference only.
@@ -200,9 +203,31 @@ class Clocks:
             is_good = _STEEPEST * axis_ns < _NEGLIGIBLE_NS
             before_ns, axis_ns = axis_ns, self._off_axis_ns(fit)
             if is_good or axis_ns > before_ns / 2:
-                break
+                return self._settled(fit)
             self._correct(fit)
-        return fit
+        return self._settled(self._fit(_STEEPEST * axis_ns))
+
+    def _settled(self, fit: Fit) -> Fit:
+        """With the estimate moved, where it has to be, until no message is seen before it was sent.
+        It is in the middle at the ends of windows, which a line may not be between them."""
+        sides = self._sides(0.0, with_steps=False)
+        pairs = np.repeat(np.array([*sides]).T, [len(each.x) for each in sides.values()], axis=1)
+        before, after = pairs
+        x, u = (np.concatenate([getattr(each, n) for each in sides.values()]) for n in ("x", "u"))
+        knot = np.clip(np.searchsorted(fit.at_ns, x) - 1, 0, len(fit.at_ns) - 2)
+        later = (x - fit.at_ns[knot]) / (fit.at_ns[knot + 1] - fit.at_ns[knot])
+        offset_ns = fit.offset_ns.copy()
+        for _ in range(_MAX_MOVES):
+            ends = [offset_ns[k, after] - offset_ns[k, before] for k in (knot, knot + 1)]
+            early_ns = ends[0] * (1 - later) + ends[1] * later - u
+            worst = int(np.argmax(early_ns))
+            if early_ns[worst] <= 0:
+                break
+            weights = np.array([1 - later[worst], later[worst]])
+            move_ns = _FURTHER * early_ns[worst] * weights / (2 * (weights**2).sum())
+            offset_ns[knot[worst] : knot[worst] + 2, after[worst]] -= move_ns
+            offset_ns[knot[worst] : knot[worst] + 2, before[worst]] += move_ns
+        return replace(fit, offset_ns=offset_ns - offset_ns[:, :1])
 
     def _fit(self, slack_ns: float) -> Fit:
         """With axes of ranks that are off by what costs `slack_ns`."""
@@ -234,12 +259,15 @@ class Clocks:
         first_ns, last_ns = np.min(ends), np.max(ends)
         return np.linspace(first_ns, max(last_ns, first_ns + 1), self._num_windows + 1)
 
-    def _sides(self, slack_ns: float) -> _Sides:
+    def _sides(self, slack_ns: float, *, with_steps: bool = True) -> _Sides:
         sides: _Sides = {}
         for each in self._limits:
             before, after = self._place[each.before], self._place[each.after]
             x = self.corrected(before, each.sent_ns)
-            u = self.corrected(after, each.seen_ns) - x + self.clocks[after].step_ns + slack_ns
+            u = self.corrected(after, each.seen_ns) - x + slack_ns
+            if with_steps:
+                u += self.clocks[after].step_ns
+                u += self.clocks[after].error_ns + self.clocks[before].error_ns
             points = _Points(x, u, each.number)
             if (known := sides.get((before, after))) is not None:
                 points = _Points(

@@ -21,11 +21,13 @@ _PIECES: Final = 16
 
 @dataclass(frozen=True)
 class RankClock:
-    """What is known of a rank's clock: its first and last reading that are used, and its step."""
+    """What is known of a rank's clock: its first and last reading that are used, its step, and how
+    far off a reading can be either way."""
 
     first_ns: int
     last_ns: int
     step_ns: float
+    error_ns: float = 0.0
 
     @property
     def middle_ns(self) -> int:

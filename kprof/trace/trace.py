@@ -105,7 +105,8 @@ class Trace(Events):
         """
         selection = replace(self.selection, **fields_of_words(words, self.regions.names))
         _check_selection(self, selection)
-        return type(self)(self.manifest, self.source, selection, self._whole)
+        manifest = self._whole.manifest.for_ranks(selection.ranks)
+        return type(self)(manifest, self.source, selection, self._whole)
 
     def query(self, text: str) -> pa.Table:
         """Run a user's SQL over the views: one SELECT, whose input is the capture and nothing else.

@@ -1,0 +1,277 @@
+"""`kprof align`: captures whose ranks have clocks of their own get one, by what happened before what."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kprof
+from kprof.aligning.align import align
+from kprof.capture.directory import read_manifest
+from kprof.errors import ClockError, CorruptCaptureError, OutputExistsError
+from kprof.importers import import_events
+from kprof.importers.foreign import ReadOptions
+from kprof.trace import Trace
+from synthetic import TraceBuilder
+
+TRACES = Path(__file__).parents[2] / "traces"
+RECORDED = [
+    "all_reduce-oneshot-2xH200-torch_profiler",
+    "all_reduce-oneshot-4xH200",
+    "all_reduce-oneshot_lock-4xH200",
+    "all_reduce-oneshot_tree-4xH200",
+    "all_to_all-balanced-4xH200-skew3",
+    "all_to_all-pipelined-4xH200-skew3-264blocks",
+]
+REGIONS = """
+REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
+REGION(R_WAIT, "dispatch/wait", wait, peer:8, slot:24)
+REGION(R_MEET, "meet", sync)
+FLOW(R_SEND, R_WAIT)
+"""
+OFFSETS_NS = [0, 731_000_000, -12_345_678, 4_000_000_000]
+RATES = [0.0, 4e-5, -5e-5, 1e-5]
+
+
+class Writer:
+    """A capture of ranks with the clocks above."""
+
+    def __init__(self, num_ranks: int, seed: int = 1) -> None:
+        self.build = TraceBuilder(REGIONS, num_ranks, is_aligned=False)
+        self.draw = np.random.default_rng(seed)
+        self.num_slots = 0
+
+    def shown(self, rank: int, true_ns: float) -> int:
+        return 10**12 + OFFSETS_NS[rank] + round(true_ns * (1 + RATES[rank]))
+
+    def span(self, rank: int, region: str, begin: float, end: float, **fields: int) -> None:
+        start_ns = self.shown(rank, begin)
+        duration_ns = self.shown(rank, end) - start_ns
+        self.build.span(
+            rank=rank, region=region, start_ns=start_ns, duration_ns=duration_ns, **fields
+        )
+
+    def message(self, src: int, dst: int, true_ns: float) -> None:
+        seen_ns = true_ns + 3000 + self.draw.exponential(5000)
+        self.num_slots += 1
+        slot = self.num_slots
+        self.span(src, "dispatch/send", true_ns, true_ns + 500, peer=dst, slot=slot)
+        self.span(dst, "dispatch/wait", seen_ns - 20_000, seen_ns, peer=src, slot=slot)
+
+    def exchange(self, *ranks: int, count: int = 200) -> Writer:
+        """Messages of all these ranks to each other, over 100 ms."""
+        for true_ns in np.sort(self.draw.uniform(0, 1e8, count)):
+            for src in ranks:
+                for dst in ranks:
+                    if src != dst:
+                        self.message(src, dst, true_ns + self.draw.uniform(0, 1e4))
+        return self
+
+    def meet(self, ranks: range, count: int = 100) -> Writer:
+        for true_ns in np.sort(self.draw.uniform(0, 1e8, count)):
+            begins = true_ns + self.draw.uniform(0, 2e4, len(ranks))
+            for rank in ranks:
+                end = begins.max() + 4000 + self.draw.exponential(1000)
+                self.span(rank, "meet", begins[rank], end)
+        return self
+
+    def write(self, path: Path) -> Path:
+        self.build.write(path)
+        return path
+
+
+def worst_error_ns(path: Path, ranks: list[int]) -> float:
+    """How far aligned clocks of the same moment are apart."""
+    manifest = read_manifest(path)
+    alignment = manifest.alignment or manifest.partial_alignment
+    assert alignment is not None
+    entries = {entry.rank: entry for entry in alignment.ranks}
+    errors = []
+    for true_ns in np.linspace(0, 1e8, 11):
+        shown = [
+            (rank, 10**12 + OFFSETS_NS[rank] + round(true_ns * (1 + RATES[rank]))) for rank in ranks
+        ]
+        aligned = [ns + entries[rank].correction_ns(ns) for rank, ns in shown]
+        errors.append(max(aligned) - min(aligned))
+    return float(max(errors))
+
+
+def test_messages_put_ranks_onto_one_clock(tmp_path: Path) -> None:
+    path = Writer(4).exchange(0, 1, 2, 3).write(tmp_path / "run.kprof")
+    assert read_manifest(path).alignment is None
+    found = align(path)
+    assert worst_error_ns(path, [0, 1, 2, 3]) <= found.alignment.widest_bound_ns < 6000
+    assert found.alignment.method == "messages"
+    early = kprof.open(path).trace.frame(
+        "SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns"
+    )
+    assert early["n"][0] == 0
+
+
+def test_findings_between_ranks_appear_with_the_clock_and_not_before(tmp_path: Path) -> None:
+    path = Writer(2).exchange(0, 1).write(tmp_path / "run.kprof")
+    assert not Trace.open(path).is_on_one_clock
+    with pytest.raises(ClockError):
+        Trace.open(path).require_alignment("lateness")
+    align(path)
+    alignment = Trace.open(path).require_alignment("lateness")
+    assert alignment is not None
+    assert 2000 < alignment.bound_between_ns(0, 1) < 6000
+
+
+def test_collectives_do_where_they_are_named(tmp_path: Path) -> None:
+    path = Writer(4).meet(range(4)).write(tmp_path / "run.kprof")
+    with pytest.raises(ClockError, match=r"no two ranks bound each other.*--collective NAME"):
+        align(path)
+    found = align(path, collectives=["mee*"])
+    assert found.alignment.method == "collectives"
+    assert worst_error_ns(path, [0, 1, 2, 3]) <= found.alignment.widest_bound_ns < 8000
+
+
+def test_calls_that_not_all_ranks_made_are_no_collective(tmp_path: Path) -> None:
+    writer = Writer(2).meet(range(2))
+    writer.span(1, "meet", 2e8, 2e8 + 10)
+    with pytest.raises(
+        ClockError, match="meet is not used: rank 0 has 100 calls of it and rank 1 101"
+    ):
+        align(writer.write(tmp_path / "run.kprof"), collectives=["meet"])
+
+
+def test_a_rank_that_nothing_bounds_stays_on_its_own_clock(tmp_path: Path) -> None:
+    writer = Writer(3).exchange(0, 1)
+    writer.message(0, 2, 1e6)
+    path = writer.write(tmp_path / "run.kprof")
+    found = align(path)
+    assert found.left_out == (2,)
+    trace = Trace.open(path)
+    assert not trace.is_on_one_clock
+    assert "nothing bounds the clock of rank 2" in trace.manifest.alignment_note
+    both = trace.select(ranks="0-1")
+    assert both.is_on_one_clock
+    assert both.alignment is not None
+    assert not trace.select(ranks="1-2").is_on_one_clock
+    assert not both.select(ranks=None).is_on_one_clock
+    assert worst_error_ns(path, [0, 1]) <= found.alignment.widest_bound_ns
+
+
+def test_a_wrong_pairing_is_named_and_changes_nothing(tmp_path: Path) -> None:
+    writer = Writer(2).exchange(0, 1)
+    # A wait that ends a millisecond before its send begins.
+    writer.span(0, "dispatch/send", 5e7, 5e7 + 500, peer=1, slot=99_999)
+    writer.span(1, "dispatch/wait", 4.8e7, 4.9e7, peer=0, slot=99_999)
+    path = writer.write(tmp_path / "run.kprof")
+    before = (path / "manifest.json").read_bytes()
+    with pytest.raises(ClockError, match=r"contradicts itself by .* us.*dispatch/wait of rank 1"):
+        align(path)
+    assert (path / "manifest.json").read_bytes() == before
+
+
+def test_a_clock_is_replaced_only_by_force_and_another_capture_leaves_it(tmp_path: Path) -> None:
+    path = Writer(2).exchange(0, 1).write(tmp_path / "run.kprof")
+    align(path)
+    with pytest.raises(ClockError, match="on one clock already"):
+        align(path)
+    align(path, force=True)
+    other = tmp_path / "other.kprof"
+    align(path, other)
+    with pytest.raises(OutputExistsError):
+        align(path, other)
+    assert Trace.open(other).num_events() == Trace.open(path).num_events()
+    assert sorted(each.name for each in other.iterdir()) == sorted(
+        each.name for each in path.iterdir()
+    )
+
+
+def test_a_damaged_capture_is_refused_and_left(tmp_path: Path) -> None:
+    path = Writer(2).exchange(0, 1).write(tmp_path / "run.kprof")
+    file = path / "rank-00001.parquet"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CorruptCaptureError, match="was changed"):
+        align(path)
+
+
+def test_one_rank_has_nothing_to_align(tmp_path: Path) -> None:
+    writer = Writer(1)
+    writer.span(0, "meet", 0, 10)
+    with pytest.raises(ClockError, match="one rank"):
+        align(writer.write(tmp_path / "run.kprof"))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recordings_of_gpus_agree_with_their_ping_pong(name: str, tmp_path: Path) -> None:
+    before, after = TRACES / f"{name}.kprof", tmp_path / "again.kprof"
+    known = read_manifest(before).alignment
+    found = align(before, after).alignment
+    assert known is not None
+    trace = Trace.open(after)
+    counts = trace.frame(
+        "SELECT count(*) AS n, count(*) FILTER (wait_end_ns < send_start_ns) AS early FROM flows"
+    )
+    assert counts["n"][0] > 0
+    assert counts["early"][0] == 0
+    for entry in found.ranks:
+        (pinged,) = (each for each in known.ranks if each.rank == entry.rank)
+        bound_ns = entry.bound_ns + pinged.rigorous_bound_ns
+        window = trace.frame(
+            f"SELECT min(start_ns) a, max(start_ns) b FROM raw_events WHERE rank = {entry.rank}"
+        )
+        for local_ns in window.iloc[0].tolist():
+            assert abs(entry.correction_ns(local_ns) - pinged.correction_ns(local_ns)) <= bound_ns
+
+
+def chrome(path: Path, num_ranks: int, count: int, tick_ns: float = 1.0) -> Path:
+    """What a profiler leaves: a process per rank, each on its own clock, with kernels of NCCL."""
+    draw, events = np.random.default_rng(5), []
+    for number in range(count):
+        begins = number * 1e6 + draw.uniform(0, 3e5, num_ranks)
+        for rank in range(num_ranks):
+            for name, begin, end in (
+                ("gemm", begins[rank] - 2e5, begins[rank]),
+                ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", begins[rank], begins.max() + 2e4),
+            ):
+                shown = [
+                    (each * (1 + rank * 1e-6) + rank * 5e8 + 1e9) / tick_ns // 10 * 10
+                    for each in (begin, end)
+                ]
+                events.append(
+                    {
+                        "ph": "X",
+                        "pid": rank,
+                        "tid": 0,
+                        "name": name,
+                        "ts": shown[0],
+                        "dur": shown[1] - shown[0],
+                    }
+                )
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_an_imported_trace_of_eight_ranks_is_aligned_by_its_collectives(tmp_path: Path) -> None:
+    path = tmp_path / "run.kprof"
+    import_events("chrome", [chrome(tmp_path / "t.json", 8, 60)], path, ReadOptions(tick_ns=1))
+    assert not Trace.open(path).is_on_one_clock
+    found = align(path)
+    assert len(found.alignment.ranks) == 8
+    assert found.alignment.widest_bound_ns < 30_000
+    assert "rank 3: all its times are multiples of 10 ns" in found.notes
+    assert Trace.open(path).is_on_one_clock
+
+
+def test_an_import_without_collectives_is_refused_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "run.kprof"
+    import_events("chrome", [chrome(tmp_path / "t.json", 2, 0 + 20)], path, ReadOptions(tick_ns=1))
+    shutil.copytree(path, tmp_path / "copy")
+    # The kernels of one rank are called something else.
+    text = (tmp_path / "t.json").read_text().replace("ncclDevKernel_AllReduce", "all_reduce")
+    (tmp_path / "t.json").write_text(text)
+    import_events("chrome", [tmp_path / "t.json"], path, ReadOptions(tick_ns=1), force=True)
+    with pytest.raises(ClockError, match="no two ranks"):
+        align(path)
+    assert not Trace.open(path).is_on_one_clock
