@@ -67,6 +67,7 @@ _wanted = functools.partial(Option, rich_help_panel="What is recorded")
         "--inductor",
         help="Also record the Triton kernels of torch.compile, with one span per program.",
     ),
+    nccl=Option("--nccl", help="Also record the collectives of NCCL or RCCL, with any framework."),
     drain=Option(
         "--drain", help="Write events to disk while CMD runs, for runs that do not fit the arena."
     ),
@@ -109,6 +110,7 @@ def record(
     strict: bool = False,
     measure_overhead: bool = False,
     inductor: bool = False,
+    nccl: bool = False,
     force: bool = False,
     drain: bool = False,
     ring: str | None = None,
@@ -142,24 +144,27 @@ def record(
         force=force,
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
+        nccl_plugin=_nccl_plugin(measure_overhead) if nccl else None,
         hang_after_s=hang_after,
         retention=_retention(
             drain or fits_by_itself, ring, arena, slower_than, _slowest(keep_slowest)
         ),
         wanted=_choose(skip, calls, every, times, sample, ranks=ranks, blocks=blocks, warps=warps),
     )
-    raise typer.Exit(_run(request, strict=strict, is_foreign=inductor and not strict))
+    raise typer.Exit(_run(request, strict=strict, is_foreign=(inductor or nccl) and not strict))
 
 
 def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
     """The exit code of `kprof record`. A foreign workload may have nothing to record."""
+    from kprof.nccl.plugin import NOT_LOADED
+
     try:
         recording = record_and_summarise(request)
     except NothingRecordedError as error:
         if not is_foreign:
             raise
         # The workload knows nothing of kprof, and whoever runs it wants its exit code.
-        note(str(error).partition("; ")[0])
+        note(NOT_LOADED if request.nccl_plugin else str(error).partition("; ")[0])
         return 0
     if strict and recording.losses and recording.exit_code == 0:
         return 1
@@ -286,6 +291,15 @@ def _inductor_startup_dir() -> Path:
 
     check_torch(metadata.version("torch"))
     return STARTUP_DIR
+
+
+def _nccl_plugin(measure_overhead: bool) -> Path:
+    """Raises SelectionError, and BuildError where the plugin cannot be compiled."""
+    from kprof.nccl.plugin import build_plugin
+
+    if measure_overhead:
+        raise SelectionError("--measure-overhead times kernels of kprof; leave --nccl out")
+    return build_plugin()
 
 
 def _announce(request: RecordRequest) -> None:

@@ -82,6 +82,7 @@ _MADE_OF: Final = (
     ALIGNMENT_NAME,
     "recording.json",
     "messages",
+    "nccl-*",
     "*.tmp",
 )
 

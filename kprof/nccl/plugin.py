@@ -16,7 +16,10 @@ PLUGIN_VARIABLE: Final = "NCCL_PROFILER_PLUGIN"
 # Where the plugin makes its rings; KPROF_RECORD_DIR where that is not on its host.
 DIR_VARIABLE: Final = "KPROF_NCCL_DIR"
 RING_BYTES_VARIABLE: Final = "KPROF_NCCL_RING_BYTES"
-RECORD_BYTES: Final = 64
+NOT_LOADED: Final = (
+    "no communicator of NCCL or RCCL has loaded the plugin: that takes NCCL 2.26 or later, and a "
+    "workload that makes a communicator; NCCL_DEBUG=INFO says what NCCL tried"
+)
 
 
 def build_plugin(sanitizers: tuple[str, ...] = ()) -> Path:

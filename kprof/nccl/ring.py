@@ -100,6 +100,11 @@ class Ring:
     records: NDArray[np.void]
     num_lost: int
 
+    @property
+    def host(self) -> str:
+        """The name of the host, which is part of the file's: nccl-HOST-PID-NUMBER."""
+        return self.path.name.removeprefix("nccl-").rsplit("-", 2)[0]
+
 
 def rings_in(*folders: Path | None) -> list[Ring]:
     """All rings in these folders that make sense."""

@@ -22,7 +22,7 @@ from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK, ArenaGeometry
 from kprof_cli.main import app
 
 # With a test that follows them from an empty folder.
-FOLLOWED_ELSEWHERE = {"own_kernel.md", "triton.md", "extending.md"}
+FOLLOWED_ELSEWHERE = {"own_kernel.md", "triton.md", "extending.md", "nccl.md"}
 PAGES = sorted(DOCS.glob("*.md"))
 # What a page may ask of a machine, and where that is tested.
 TESTED_ELSEWHERE = {

@@ -9,21 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from nccl_host import build_host
 
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import START, STATE, STOP, Ring, rings_in
 
-HOST = Path(__file__).parent / "nccl" / "host.c"
 KERNEL_CH, COLL, PHASE = 6, 1, 15
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
-
-
-def build_host(folder: Path, *flags: str) -> Path:
-    host = folder / "host"
-    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", *flags]
-    subprocess.run([*command, str(HOST), "-o", str(host), "-ldl", "-pthread"], check=True)
-    return host
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +89,12 @@ def test_100_000_events_of_threads_two_communicators_and_300_channels(host, tmp_
     assert num_kept(rings) == made
     (ring,) = rings
     assert len(ring.comms) == 16
+
+
+def test_a_mask_of_the_user_is_kept(host, tmp_path, monkeypatch):
+    monkeypatch.setenv("NCCL_PROFILE_EVENT_MASK", "66")
+    _, (ring, _) = play(host, tmp_path, 7, ranks=2, calls=2)
+    assert set(ring.records[ring.records["what"] == START]["kind"].tolist()) == {COLL, KERNEL_CH}
 
 
 def test_what_does_not_fit_the_ring_is_counted(host, tmp_path):

@@ -44,6 +44,7 @@ from kprof.errors import (
     OutputExistsError,
     WorkloadError,
 )
+from kprof.nccl.capture import collect
 from kprof.recording.finishing.numbering import number_replays
 from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
 from kprof.recording.finishing.outcome import Outcome, describe_exit
@@ -69,6 +70,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     messages += tuple(f"rank {rank}: {why}" for rank, why in stopped.items() if rank not in left)
     messages += (*_missing_events(directory, infos), *_uncounted(directory, {*left, *counts}))
     infos = tuple(_with_stop(info, stopped.get(info.rank, "")) for info in infos)
+    found = collect(directory, infos, *_alignment(directory, infos))
+    infos = found.infos
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         is_idle = outcome is not None and not (outcome.exit_code or started or messages)
@@ -77,10 +80,9 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     if not started and capture.rank_files(directory, "started"):
         messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
-    world_size = max([begun.num_procs, *num_ranks])
+    world_size = max([begun.num_procs, found.world_size, *num_ranks])
     infos, hang = keep_hang(directory, infos, world_size)
     missing = tuple(sorted(set(range(world_size)) - {info.rank for info in infos}))
-    alignment, note = _alignment(directory, infos)
     return Manifest(
         format_version=FORMAT_VERSION,
         kprof_version=kprof.__version__,
@@ -91,10 +93,10 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         duration_s=outcome.duration_s if outcome else 0.0,
         ranks=number_replays(infos),
         missing_ranks=missing,
-        alignment=alignment,
-        alignment_note=note,
+        alignment=found.alignment,
+        alignment_note=found.note,
         missing_launches=tuple(0 if rank in told else counts.get(rank, 0) for rank in missing),
-        messages=(*messages, *unseen_waits(directory, infos)),
+        messages=(*messages, *found.messages, *unseen_waits(directory, infos)),
         hang=hang,
     )
 

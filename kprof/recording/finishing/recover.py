@@ -26,6 +26,7 @@ from kprof.capture.manifest import Manifest
 from kprof.capture.shared_memory import WAITS_NAME, discard, find_memory
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
+from kprof.nccl.ring import RING_NAMES
 from kprof.private import copy_plain
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
@@ -92,8 +93,11 @@ def _copy(directory: Path, place: Path) -> None:
     for path in directory.iterdir():
         if path.is_file() and path.name != WAITS_NAME:
             copy_plain(path, place / path.name)
-    for path in (find_memory(directory) or place / WAITS_NAME).glob("rank-*"):
+    memory = find_memory(directory) or place / WAITS_NAME
+    for path in memory.glob("rank-*"):
         copy_plain(path, place / (path.name if path.suffix else path.name + ON_DISK))
+    for path in memory.glob(RING_NAMES):
+        copy_plain(path, place / path.name)
 
 
 def now_utc() -> str:

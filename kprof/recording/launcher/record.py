@@ -44,9 +44,11 @@ from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.printable import utf8
-from kprof.capture.shared_memory import discard, make_memory
+from kprof.capture.shared_memory import discard, make_memory, memory_of
 from kprof.errors import CaptureError, StillRecordingError, WorkloadError
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
+from kprof.nccl.capture import has_collectives
+from kprof.nccl.plugin import NOT_LOADED, environment_for, replaced_plugin
 from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings.lifetime import open_recorders
 from kprof.recording.finishing.finishing import keeping, make_manifest
@@ -76,7 +78,8 @@ class RecordRequest:
     """What to run and where to write it. `num_procs` None starts the command once, as it is.
 
     `measure_overhead` runs it three more times, to measure how much recording slows it down. Every
-    Python process of the workload first runs the sitecustomize.py in `startup_dir`.
+    Python process of the workload first runs the sitecustomize.py in `startup_dir`, and every NCCL
+    or RCCL loads the plugin `nccl_plugin` (see kprof.nccl).
     """
 
     command: tuple[str, ...]
@@ -86,6 +89,7 @@ class RecordRequest:
     force: bool = False
     measure_overhead: bool = False
     startup_dir: Path | None = None
+    nccl_plugin: Path | None = None
     wanted: Wanted = EVERYTHING
     hang_after_s: float = 0.0
     retention: Retention = EVERYTHING_THAT_FITS
@@ -133,6 +137,7 @@ def record(
         else:
             if reason := make_memory(directory):
                 say(f"what ranks share is on the disk: {reason}")
+            environment |= _nccl_environment(request, directory, say)
             outcome, measured = run_once(arguments, environment, say), Measured()
             _refuse_running_ranks(directory, outcome)
             manifest = make_manifest(directory, begun, outcome)
@@ -144,6 +149,7 @@ def record(
                 *manifest.messages,
                 *_never_ran(request.wanted, manifest.world_size),
                 *_left_out_all(request.wanted, manifest.ranks),
+                *_no_collectives(request, manifest.ranks),
             ),
         )
         finished = capture.finish_capture(directory, output, manifest, force=request.force)
@@ -161,6 +167,23 @@ def _left_out_all(wanted: Wanted, infos: Sequence[RankInfo]) -> list[str]:
     if wanted == EVERYTHING or any(info.has_events for info in infos):
         return []
     return last_notes([info for info in infos if wanted.has_rank(info.rank)])[:_MOST_REASONS]
+
+
+def _nccl_environment(request: RecordRequest, directory: Path, say: Say) -> dict[str, str]:
+    """What makes NCCL load the plugin, where that is wanted."""
+    if request.nccl_plugin is None:
+        return {}
+    if replaced := replaced_plugin():
+        say(replaced)
+    memory = memory_of(directory.absolute()) or directory.absolute()
+    return environment_for(request.nccl_plugin, memory, request.arena_bytes)
+
+
+def _no_collectives(request: RecordRequest, infos: Sequence[RankInfo]) -> list[str]:
+    """A sentence where nothing of NCCL was recorded that should have been."""
+    if request.nccl_plugin is None or any(map(has_collectives, infos)):
+        return []
+    return [NOT_LOADED]
 
 
 def _dump_on_signal(directory: Path, retention: Retention, say: Say) -> None:

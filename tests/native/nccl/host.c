@@ -195,6 +195,7 @@ typedef struct {
 static int abi;
 static Plugin* plugin;
 static atomic_long num_events;
+static atomic_int event_mask;
 static int num_args;
 static char** args;
 
@@ -206,6 +207,7 @@ static long option(const char* name, long otherwise) {
 
 static void* begin(void* context, void* descr) {
   void* handle = NULL;
+  if (!(event_mask & (abi == 4 ? *(uint8_t*)descr : *(uint64_t*)descr))) return NULL;
   if (plugin->start(context, &handle, descr)) abort();
   num_events += handle != NULL;
   return handle;
@@ -353,6 +355,7 @@ static void* rank_main(void* argument) {
         abi == 4 ? ((Plugin4*)plugin)->init(&contexts[k], &mask, k ? "second" : "world", id, 1, ranks, rank, NULL)
                  : plugin->init(&contexts[k], id, &mask, k ? "second" : "world", 1, ranks, rank, NULL);
     if (error) abort();
+    event_mask = mask;
     if (!mask || !contexts[k]) return NULL;
   }
   for (long call = 0; call < calls; ++call) {

@@ -1,0 +1,220 @@
+"""Puts the collectives that the plugin has recorded among the events of the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kprof.capture.checks import EVENT_BOUNDS
+from kprof.capture.directory import event_schema, events_file_name, rank_file, write_rank_info
+from kprof.capture.manifest import (
+    MAX_RANKS,
+    Alignment,
+    ArenaUse,
+    ClockInfo,
+    ClockSegment,
+    RankAlignment,
+    RankInfo,
+)
+from kprof.capture.parts import PartWriter, append_events
+from kprof.capture.printable import utf8
+from kprof.capture.rank_summary import summary_file_name, write_summary
+from kprof.capture.shared_memory import memory_of
+from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, spans_of
+from kprof.nccl.entries import never_entered
+from kprof.nccl.events import Rank, channels_of, resolve
+from kprof.nccl.ring import RECORD, Ring, rings_in
+from kprof.regions import FlowRule, RegionTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME_OF_FIRST: Final = REGIONS.regions[0].name
+# Two processors of a GPU may see its clock a step apart.
+_STEP_NS: Final = 32.0
+_NO_CLOCK: Final = (
+    "NCCL's events are on the GPUs' own clocks, and nothing has compared these: "
+    "call Recorder.align(...) in every rank"
+)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A recording with its collectives; `world_size` is the least that they need."""
+
+    infos: tuple[RankInfo, ...]
+    alignment: Alignment | None
+    note: str
+    messages: tuple[str, ...] = ()
+    world_size: int = 0
+
+
+def collect(
+    directory: Path, infos: Sequence[RankInfo], alignment: Alignment | None, note: str
+) -> Collected:
+    """Add the events of all rings of a recording to its ranks; raises CaptureError.
+
+    `alignment` is that of the ranks' recorders, and `note` says why there is none. A second call
+    adds nothing again.
+    """
+    rings = rings_in(memory_of(directory), directory)
+    if not rings or any(has_collectives(info) for info in infos):
+        return Collected(tuple(infos), alignment, note)
+    ranks, unknown = resolve(rings)
+    found: dict[int, RankInfo] = {info.rank: info for info in infos}
+    for each in _new_infos(rings, ranks):
+        found.setdefault(each.rank, each)
+    if alignment is None or not found.keys() <= {entry.rank for entry in alignment.ranks}:
+        alignment, note = _on_one_gpu(found, ranks.values())
+    calls = spans_of(_in_bounds(channels_of(rings, ranks)), _clocks(alignment))
+    sizes = [each.comm.num_ranks for each in ranks.values()]
+    world_size = max([*sizes, *(rank + 1 for rank in found)], default=0)
+    for rank, mine in _rings_of(rings, ranks).items():
+        found[rank] = _add(directory, found[rank], calls.get(rank), mine, world_size)
+    messages = (*unknown, *_versions(rings), *never_entered(rings, ranks))
+    kept = tuple(found[rank] for rank in sorted(found))
+    return Collected(kept, alignment, note, messages, world_size)
+
+
+def has_collectives(info: RankInfo) -> bool:
+    """Whether a rank has events of the plugin."""
+    return NAME_OF_FIRST in info.regions.names
+
+
+def _in_bounds(channels: pd.DataFrame) -> pd.DataFrame:
+    """Without what a damaged ring holds: one such row would make nobody read the file."""
+    longest, latest = EVENT_BOUNDS["duration_ns"][1], EVENT_BOUNDS["start_ns"][1]
+    return channels[
+        channels["rank"].between(0, MAX_RANKS - 1)
+        & channels["channel"].between(0, MAX_CHANNEL)
+        & channels["start_ns"].between(1, latest)
+        & (channels["stop_ns"] - channels["start_ns"] <= longest)
+    ]
+
+
+def _clocks(alignment: Alignment | None) -> dict[int, RankAlignment] | None:
+    return {entry.rank: entry for entry in alignment.ranks} if alignment else None
+
+
+def _on_one_gpu(
+    infos: Mapping[int, RankInfo], ranks: Iterable[Rank]
+) -> tuple[Alignment | None, str]:
+    """All ranks of one GPU read one clock; else nobody knows more than each rank's own."""
+    if len(infos) < 2:
+        return None, ""
+    uuids = {each.rank: each.comm.uuid for each in ranks}
+    shared = {uuids.get(rank, "") for rank in infos}
+    if len(shared) > 1 or "" in shared:
+        return None, _NO_CLOCK
+    entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), _STEP_NS / 2) for rank in sorted(infos))
+    return Alignment("one GPU", min(infos), tuple(entries)), ""
+
+
+def _new_infos(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> list[RankInfo]:
+    """What is known of ranks that have no recorder of kprof."""
+    return [
+        RankInfo(
+            rank=each.rank,
+            host=utf8(rings[idx].host),
+            pid=rings[idx].pid,
+            target="nccl",
+            device=f"GPU {each.comm.uuid[:8]}" if each.comm.uuid else "",
+            clock=ClockInfo("%globaltimer", 1e9, _STEP_NS),
+            notes=(f"NCCL's profiler interface, version {rings[idx].abi}",),
+        )
+        for (idx, _), each in ranks.items()
+        if each.rank < MAX_RANKS
+    ]
+
+
+def _rings_of(
+    rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]
+) -> dict[int, list[Ring]]:
+    """The rings whose losses a rank counts: of threads that share one, the first."""
+    found: dict[int, list[Ring]] = {each.rank: [] for each in ranks.values()}
+    for idx, ring in enumerate(rings):
+        mine = [each.rank for (r, _), each in ranks.items() if r == idx]
+        if mine:
+            found[min(mine)].append(ring)
+    return {rank: mine for rank, mine in sorted(found.items()) if rank < MAX_RANKS}
+
+
+def _add(
+    directory: Path, base: RankInfo, calls: RankCalls | None, rings: Sequence[Ring], world_size: int
+) -> RankInfo:
+    """The rank with these calls after its own launches, and their events in its file."""
+    import pyarrow as pa
+
+    info = _counted(base, calls, rings)
+    table = event_schema().empty_table()
+    if calls is not None:
+        first_launch = max((each.launch for each in base.launches), default=-1) + 1
+        events = calls.events.assign(
+            launch=calls.events["launch"] + first_launch,
+            region=calls.events["region"] + len(base.regions),
+        )
+        names = event_schema().names
+        table = pa.Table.from_pandas(events[names], preserve_index=False).cast(event_schema())
+    if (directory / events_file_name(base.rank)).exists():
+        append_events(directory, info, table)
+        if rank_file(directory, base.rank, "json").exists():
+            write_rank_info(directory, info)
+        if (directory / summary_file_name(base.rank)).exists():
+            write_summary(directory, info, world_size)
+        return info
+    writer = PartWriter(directory, base.rank)
+    writer.save([table], lambda: info)
+    writer.keep()
+    writer.finish(info)
+    return info
+
+
+def _counted(base: RankInfo, calls: RankCalls | None, rings: Sequence[Ring]) -> RankInfo:
+    """With the regions, launches and counts of the collectives."""
+    num_lost = sum(ring.num_lost for ring in rings)
+    num_held = sum(len(ring.records) for ring in rings)
+    events = () if calls is None else calls.events
+    num_open = 0 if calls is None else int((calls.events["flags"] != 0).sum())
+    shift = len(base.regions)
+    added = (msgspec.structs.replace(each, id=each.id + shift) for each in REGIONS.regions)
+    rules = (FlowRule(rule.send + shift, rule.wait + shift) for rule in REGIONS.flows)
+    first_launch = max((each.launch for each in base.launches), default=-1) + 1
+    launches = () if calls is None else calls.launches
+    counts, arena = base.counts, base.arena
+    return msgspec.structs.replace(
+        base,
+        regions=RegionTable((*base.regions.regions, *added), (*base.regions.flows, *rules)),
+        launches=(
+            *base.launches,
+            *(msgspec.structs.replace(e, launch=e.launch + first_launch) for e in launches),
+        ),
+        counts=msgspec.structs.replace(
+            counts,
+            recorded=counts.recorded + len(events),
+            open=counts.open + num_open,
+            dropped=counts.dropped + num_lost,
+        ),
+        arena=ArenaUse(
+            max(arena.size_bytes, num_held * RECORD.itemsize),
+            max(arena.used_bytes, num_held * RECORD.itemsize),
+            max(arena.needed_bytes, (num_held + num_lost) * RECORD.itemsize),
+        ),
+    )
+
+
+def _versions(rings: Sequence[Ring]) -> list[str]:
+    """A sentence where processes have different versions of NCCL, as far as the interface tells."""
+    by_abi: dict[int, list[int]] = {}
+    for ring in rings:
+        by_abi.setdefault(ring.abi, []).append(ring.pid)
+    if len(by_abi) < 2:
+        return []
+    parts = (
+        f"version {abi} in {len(pids)} of {len(rings)} processes"
+        for abi, pids in sorted(by_abi.items())
+    )
+    return [f"NCCL's profiler interface has {', '.join(parts)}: ranks load different NCCLs"]

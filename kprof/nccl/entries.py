@@ -1,0 +1,77 @@
+"""Which rank never entered a collective that others wait in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.capture.losses import name_ranks
+from kprof.nccl.events import COLL, KERNEL_CH, Rank, channel_stops, names_of
+from kprof.nccl.ring import START, Ring
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_SAID: Final = 8
+
+
+def never_entered(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> list[str]:
+    """A sentence for each collective that never ended on a rank while others never entered it."""
+    import pandas as pd
+
+    tables = [_entries(idx, ring, ranks) for idx, ring in enumerate(rings)]
+    entered = pd.concat(tables, ignore_index=True)
+    names = names_of(each.comm for each in ranks.values())
+    said = []
+    for number, name in names.items():
+        members = {each.rank for each in ranks.values() if each.comm.id == number}
+        sizes = [each.comm.num_ranks for each in ranks.values() if each.comm.id == number]
+        of_comm = entered[entered["comm"] == number]
+        for func in of_comm["func"].drop_duplicates():
+            rows = of_comm[of_comm["func"] == func]
+            latest = rows.groupby("rank")["seq"].max().to_dict()
+            seq = max(latest.values())
+            missing = [rank for rank in sorted(members) if latest.get(rank, -1) < seq]
+            silent = max(sizes) - len(members)
+            is_hung = bool((~rows["has_ended"] & (rows["seq"] == seq)).any())
+            if is_hung and (missing or silent):
+                what = f"{func} {seq} of communicator {name}"
+                said.append(_sentence(what, latest, missing, silent))
+    return said[:_MOST_SAID]
+
+
+def _entries(idx: int, ring: Ring, ranks: Mapping[tuple[int, int], Rank]) -> pd.DataFrame:
+    """The collectives that a process has entered: rank, comm, func, seq, and whether each has ended
+    on the GPU."""
+    import pandas as pd
+
+    rows = ring.records
+    starts = rows[(rows["what"] == START) & (rows["kind"] == COLL)]
+    is_known = [(idx, number - 1) in ranks for number in starts["comm"].tolist()]
+    starts = starts[np.array(is_known, bool)]
+    mine = [ranks[idx, number - 1] for number in starts["comm"].tolist()]
+    channels = rows[(rows["what"] == START) & (rows["kind"] == KERNEL_CH)]
+    ended = channels["subject"][np.isin(channels["handle"], channel_stops(rows).index)]
+    return pd.DataFrame(
+        {
+            "rank": [each.rank for each in mine],
+            "comm": np.array([each.comm.id for each in mine], np.uint64),
+            "func": np.array(ring.texts, object)[starts["func"]],
+            "seq": starts["value"].astype(np.int64),
+            "has_ended": np.isin(starts["handle"], ended),
+        }
+    )
+
+
+def _sentence(what: str, latest: Mapping[int, int], missing: Sequence[int], silent: int) -> str:
+    """`silent` ranks of the communicator have recorded nothing."""
+    inside = sorted(rank for rank in latest if rank not in missing)
+    text = f"{what} never ended: {name_ranks(inside)} entered it"
+    for rank in missing:
+        last = f"its last one there is {latest[rank]}" if rank in latest else "nor any before it"
+        text += f"; rank {rank} never did, {last}"
+    if silent:
+        text += f"; {silent} more rank{'s' if silent > 1 else ''} recorded nothing of NCCL"
+    return text

@@ -1,0 +1,234 @@
+"""`kprof record --nccl`: collectives in the capture, with waits for the rank that came last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kprof
+
+sys.path.append(str(Path(__file__).parents[1] / "native"))
+from nccl_host import build_driver, build_host, record
+
+from kprof.nccl.plugin import build_plugin, environment_for
+from kprof.nccl.ring import rings_in
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tools")
+    return build_host(folder), build_driver(folder)
+
+
+def recorded(tools, output: Path, *options: str, abi: int = 7, has_gpu: bool = True):
+    host, driver = tools
+    run = record(host, output, *options, abi=abi, driver=driver if has_gpu else None)
+    assert run.returncode == 0, run.stderr
+    return kprof.open(output), run
+
+
+def channels(run) -> list[tuple]:
+    """Of each channel of each call: rank, kernel, ordinal, block, wait, transfer, duration, wait's peer."""
+    return run.sql(
+        """SELECT rank, kernel, ordinal, block,
+            sum(CASE WHEN region = 'nccl/wait' THEN duration_ns ELSE 0 END) AS wait,
+            sum(CASE WHEN region = 'nccl/transfer' THEN duration_ns ELSE 0 END) AS transfer,
+            max(end_ns) - min(start_ns) AS duration,
+            max(CASE WHEN region = 'nccl/wait' THEN peer END) AS peer
+        FROM events GROUP BY ALL ORDER BY ALL"""
+    ).to_pandas()
+
+
+@pytest.mark.parametrize("abi", [4, 5, 6, 7])
+def test_the_late_rank_is_named_and_wait_and_transfer_are_the_duration(tools, tmp_path, abi):
+    run, said = recorded(
+        tools,
+        tmp_path / "run.kprof",
+        "ranks=3",
+        "calls=20",
+        "channels=3",
+        "late=1",
+        "delay=50000",
+        abi=abi,
+    )
+    found = channels(run)
+    assert (found["wait"] + found["transfer"] == found["duration"]).all()
+    others, late = found[found["rank"] != 1], found[found["rank"] == 1]
+    assert (late["wait"] == 0).all()
+    assert (others["peer"] == 1).all()
+    # The span lasts 2 ns longer than until the late rank's begin.
+    assert (others["wait"].groupby(others["rank"]).unique().explode().tolist()) == [50002, 49982]
+    assert len(found) == 3 * 20 * 3
+    assert "Rank 1 starts late" in said.stdout
+
+
+def test_flows_lead_from_the_last_begin_to_every_wait(tools, tmp_path):
+    run, _ = recorded(
+        tools, tmp_path / "run.kprof", "ranks=4", "calls=5", "channels=2", "late=2", "delay=9000"
+    )
+    flows = run.sql(
+        "SELECT src, dst, count(*) AS n FROM flows GROUP BY ALL ORDER BY ALL"
+    ).to_pylist()
+    assert flows == [{"src": 2, "dst": dst, "n": 10} for dst in (0, 1, 3)]
+
+
+def test_two_communicators_and_pairs_are_kernels_of_their_own(tools, tmp_path):
+    run, _ = recorded(
+        tools, tmp_path / "run.kprof", "ranks=3", "calls=4", "channels=2", "comms=2", "p2p=1"
+    )
+    rows = run.sql("SELECT DISTINCT kernel FROM launches ORDER BY kernel").to_pylist()
+    assert [row["kernel"] for row in rows] == [
+        *("AllReduce RING LL (second)", "AllReduce RING LL (world)"),
+        *("SendRecv 0 to 1 (second)", "SendRecv 0 to 1 (world)"),
+    ]
+    found = channels(run)
+    pairs = found[found["kernel"].str.startswith("SendRecv")]
+    # Rank 1 receives, and has begun 3 us before rank 0 sends.
+    assert pairs.groupby("rank")["wait"].unique().explode().tolist() == [0, 3002]
+
+
+def test_every_replay_of_a_graph_is_a_launch(tools, tmp_path):
+    run, _ = recorded(
+        tools, tmp_path / "run.kprof", "ranks=2", "calls=3", "graph=4", "late=0", "delay=5000"
+    )
+    assert run.sql("SELECT count(*) AS n FROM launches").to_pylist() == [{"n": 2 * 3 * 4}]
+    waits = channels(run)
+    assert (waits[waits["rank"] == 1]["wait"] == 4992).all()
+
+
+def test_phases_are_spans(tools, tmp_path):
+    run, _ = recorded(
+        tools,
+        tmp_path / "run.kprof",
+        "ranks=2",
+        "calls=2",
+        "channels=2",
+        "phases=1",
+        "late=1",
+        "delay=8000",
+    )
+    rows = run.sql(
+        "SELECT region, category, count(*) AS n FROM events GROUP BY ALL ORDER BY region"
+    ).to_pylist()
+    assert [(row["region"], row["category"], row["n"]) for row in rows] == [
+        ("nccl/arrive", "send", 4),
+        ("nccl/compute", "compute", 8),
+        ("nccl/final-sync", "sync", 8),
+        ("nccl/wait", "wait", 8),
+    ]
+
+
+def test_without_a_common_clock_there_are_no_waits_and_it_says_why(tools, tmp_path):
+    run, _ = recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=3", has_gpu=False)
+    assert run.manifest.alignment is None
+    assert "nothing has compared these" in run.manifest.alignment_note
+    rows = run.sql("SELECT DISTINCT region FROM events").to_pylist()
+    assert rows == [{"region": "nccl/channel"}]
+
+
+def test_a_collective_that_a_rank_never_entered_is_named(tools, tmp_path):
+    run, said = recorded(
+        tools, tmp_path / "run.kprof", "ranks=3", "calls=6", "channels=2", "stuck=2"
+    )
+    sentence = "AllReduce 5 of communicator world never ended: ranks 0, 1 entered it; rank 2 never did, its last one there is 4"
+    assert sentence in run.manifest.messages
+    assert sentence in said.stderr
+
+
+def test_a_rank_that_was_killed_leaves_its_collectives(tools, tmp_path):
+    run, _ = recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=4", "die=1")
+    counts = run.sql(
+        "SELECT rank, count(*) AS n FROM launches GROUP BY ALL ORDER BY ALL"
+    ).to_pylist()
+    assert counts == [{"rank": 0, "n": 4}, {"rank": 1, "n": 3}]
+
+
+def test_ranks_may_be_threads(tools, tmp_path):
+    run, _ = recorded(
+        tools, tmp_path / "run.kprof", "threads=1", "ranks=4", "calls=5", "late=3", "delay=5000"
+    )
+    assert [info.rank for info in run.manifest.ranks] == [0, 1, 2, 3]
+    assert set(channels(run)["peer"].dropna()) == {3}
+
+
+def test_what_a_small_ring_lost_is_counted(tools, tmp_path):
+    host, driver = tools
+    flags = ("--arena-size", "1MiB")
+    run = record(host, tmp_path / "run.kprof", "ranks=2", "calls=3000", driver=driver, flags=flags)
+    assert run.returncode == 0, run.stderr
+    made = sum(
+        int(line.split()[1])
+        for line in run.stdout.splitlines()
+        if line.startswith("events") and "of" not in line
+    )
+    counts = [info.counts.dropped for info in kprof.open(tmp_path / "run.kprof").manifest.ranks]
+    assert sum(counts) == made - 2 * (1 << 14)
+    assert "would have held all" in run.stderr
+
+
+def test_nobody_loads_the_plugin(tmp_path):
+    run = subprocess.run(
+        ["kprof", "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "true"],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0
+    assert run.stderr.startswith("kprof: no communicator of NCCL or RCCL has loaded the plugin")
+
+
+def test_a_plugin_of_the_user_is_named(tools, tmp_path):
+    host, _ = tools
+    environment = os.environ | {"NCCL_PROFILER_PLUGIN": "/opt/mine.so"}
+    command = [
+        "kprof",
+        "record",
+        "--nccl",
+        "-o",
+        tmp_path / "run.kprof",
+        "--",
+        host,
+        "7",
+        "ranks=2",
+        "calls=1",
+    ]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0
+    assert "NCCL_PROFILER_PLUGIN=/opt/mine.so is not used in this run" in run.stderr
+
+
+def test_versions_that_differ_are_said(tools, tmp_path):
+    host, _ = tools
+    both = f"RANK=0 {host} 6 threads=1 ranks=1 calls=1; RANK=1 {host} 7 threads=1 ranks=1 calls=1"
+    command = ["kprof", "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "sh", "-c", both]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "version 6 in 1 of 2 processes, version 7 in 1 of 2 processes" in run.stderr
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_ring_harms_nothing_else(tools, tmp_path, seed):
+    from kprof.nccl.capture import collect
+
+    environment = os.environ | environment_for(build_plugin(), tmp_path, 1 << 18)
+    subprocess.run(
+        [tools[0], "7", "threads=1", "ranks=3", "calls=8", "p2p=1"],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    (ring,) = rings_in(tmp_path)
+    data = np.fromfile(ring.path, np.uint8)
+    draw = np.random.default_rng(seed)
+    used = np.r_[0:256, 4096:4400, 12288:13000, 143360 : 143360 + 64 * 700]
+    at = draw.choice(used, 200)
+    data[at] = draw.integers(0, 256, len(at))
+    data.tofile(ring.path)
+    collect(tmp_path, (), None, "")

@@ -1,0 +1,57 @@
+"""The host that plays NCCL, and a driver that says which GPU its ranks have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "nccl"
+
+
+def build_host(folder: Path, *flags: str) -> Path:
+    host = folder / "host"
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", *flags]
+    subprocess.run([*command, FOLDER / "host.c", "-o", host, "-ldl", "-pthread"], check=True)
+    return host
+
+
+def build_driver(folder: Path) -> Path:
+    driver = folder / "libcuda.so.1"
+    soname = "-Wl,-soname,libcuda.so.1"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", soname, FOLDER / "fake_driver.c", "-o", driver], check=True
+    )
+    return driver
+
+
+def record(
+    host: Path,
+    output: Path,
+    *options: str,
+    abi: int = 7,
+    driver: Path | None = None,
+    flags: tuple[str, ...] = (),
+):
+    """`kprof record --nccl` of the host; with a driver, all ranks share its GPU."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "NCCL_PROFILER_PLUGIN")
+    }
+    # Of the workload alone: other programs need no GPU.
+    preload = ["env", f"LD_PRELOAD={driver}"] if driver else []
+    command = [
+        "kprof",
+        "record",
+        "--nccl",
+        *flags,
+        "-o",
+        str(output),
+        "--",
+        *preload,
+        str(host),
+        str(abi),
+        *options,
+    ]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
