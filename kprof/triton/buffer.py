@@ -63,7 +63,7 @@ class BuildKey:
     @property
     def name(self) -> str:
         """Differs whenever the compiled code may differ."""
-        text = f"{_source_digest()} {msgspec.json.encode(self.table).decode()} {self.num_warps}"
+        text = f"{source_digest()} {msgspec.json.encode(self.table).decode()} {self.num_warps}"
         return f"kprof {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
@@ -168,7 +168,7 @@ def _warp_size() -> int:
 
 
 @cache
-def _source_digest() -> str:
+def source_digest() -> str:
     """A digest of our source: Triton's caches only see the source of @triton.jit functions, not the
     code that compiling them calls."""
     digest = hashlib.sha256()

@@ -1,9 +1,10 @@
 """Kernels that torch.compile makes (Inductor): a span per program, for `kprof record --inductor`.
 
 Inductor compiles and tunes a Triton kernel, then launches it through one function, its launcher.
-Once a kernel is tuned, we compile a copy with a span around each program (kp.instrument), with the
-configuration, options and grid that Inductor has chosen, and put a launcher in the place of
-Inductor's: the same code, which passes four numbers more to the copy.
+Once a kernel is tuned, we compile a copy with a span around each program, with the configuration,
+options and grid that Inductor has chosen, and put a launcher in the place of Inductor's: the same
+code, which passes four numbers more to the copy. On NVIDIA the span is put into the compiled code
+(spliced.py), so that the copy computes the same to the last bit.
 
 A launch is Inductor's own, unrecorded, while the kernel is tuned, where kprof records nothing, and
 after anything of ours has failed. The first failure of a kernel is one line on stderr. Copies are
@@ -16,7 +17,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -28,7 +29,7 @@ from kprof.recording.endings.complaints import complain
 from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import recorder as process_recorder
 from kprof.triton.buffer import words_of
-from kprof.triton.instrument import WORDS, with_whole_span
+from kprof.triton.instrument import WORDS, with_whole_span, with_words
 from kprof.triton.regions import Regions
 
 # The tests launch kernels through the CachingAutotuner of these versions.
@@ -194,8 +195,27 @@ class _Copy:
 
 def _copy_of(tuner: Any, recorder: AnyRecorder) -> _Copy:
     name = tuner.fn.__name__
-    kernel, regions = with_whole_span(_with_source(tuner), name)
+    copy_with_words = with_words if _is_spliced(tuner) else with_whole_span
+    kernel, regions = copy_with_words(_with_source(tuner), name)
     return _Copy(kernel, name, regions, recorder)
+
+
+def _is_spliced(tuner: Any) -> bool:
+    """Whether the span is put into PTX and not into the source."""
+    return tuner.device_props.type == "cuda" and not tuner.triton_interpret
+
+
+def _options_with_span(clone: Any, config: Any, meta: dict[str, Any]) -> dict[str, Any]:
+    """Inductor's options for a copy, with which Triton takes the PTX that has the span."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import ASTSource
+
+    from kprof.triton.spliced import override_of
+
+    options = type(clone)._create_compile_options(clone, config, meta)
+    target = GPUTarget(meta["device_type"], meta["cc"], 32)
+    source = ASTSource(clone.fn, meta["signature"], meta["constants"], meta["configs"][0])
+    return {**options, "ir_override": override_of(source, target, options)}
 
 
 def _launcher(tuner: Any, recorder: AnyRecorder) -> Callable[..., None]:
@@ -234,11 +254,7 @@ def _launcher_of_copy(tuner: Any, found: _Copy) -> FunctionType:
     import torch
 
     original = tuner.launchers[0]
-    clone = object.__new__(type(tuner))
-    clone.__dict__.update(tuner.__dict__)
-    clone.fn = found.kernel
-    signature = {**tuner.triton_meta["signature"], **dict.fromkeys(WORDS, "i64")}
-    clone.triton_meta = {**tuner.triton_meta, "signature": signature}
+    clone = _tuner_of_copy(tuner, found.kernel)
     with torch.cuda.device(tuner.triton_meta["device"] or 0):
         launcher = clone._precompile_config(original.config).make_launcher()
     if getattr(launcher, "_is_static", False) != getattr(original, "_is_static", False):
@@ -251,6 +267,18 @@ def _launcher_of_copy(tuner: Any, found: _Copy) -> FunctionType:
     # Inductor's function computes the grid and calls the runner. The kernel's arguments come last.
     scope = {**launcher.__globals__, "runner": runner}
     return FunctionType(original.__code__, scope, original.__name__, original.__defaults__)
+
+
+def _tuner_of_copy(tuner: Any, kernel: Any) -> Any:
+    """Inductor's tuner, but of our copy."""
+    clone = object.__new__(type(tuner))
+    clone.__dict__.update(tuner.__dict__)
+    clone.fn = kernel
+    signature = {**tuner.triton_meta["signature"], **dict.fromkeys(WORDS, "i64")}
+    clone.triton_meta = {**tuner.triton_meta, "signature": signature}
+    if _is_spliced(tuner):
+        clone._create_compile_options = partial(_options_with_span, clone)
+    return clone
 
 
 def _with_source(tuner: Any) -> Any:

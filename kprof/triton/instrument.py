@@ -108,6 +108,20 @@ def instrument(
 WORDS: Final = tuple(f"kprof_word_{idx}" for idx in range(4))
 
 
+def with_words(kernel: Any, name: str) -> tuple[Any, Regions]:
+    """A copy of a @triton.jit kernel that takes WORDS after all other arguments, and ignores them.
+
+    The only one of the regions, `name`, is for spans of whole programs. Raises RecorderError for a
+    kernel without source.
+    """
+    function = _function_of(kernel)
+    tree, _ = _source_of(function)
+    regions = Regions()
+    regions.define(name, category="compute")
+    tree.args.args += [ast.arg(word) for word in WORDS]
+    return _rebuilt(kernel, _compiled(tree, function, {})), regions
+
+
 def with_whole_span(kernel: Any, name: str) -> tuple[Any, Regions]:
     """A copy of a @triton.jit kernel with one span, of region `name`, around each program.
 

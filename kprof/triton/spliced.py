@@ -1,0 +1,144 @@
+"""A span around each program of a kernel for NVIDIA that Triton has compiled: put into its PTX.
+
+A kernel with a few more statements in its source is another kernel to LLVM. Where two products are
+added, what stands around them decides which of them becomes part of an fma, and with it the last
+bit of the sum. So the source stays as it is, and so does every instruction that is made of it. We
+read the clock before the first one, and its first warp stores a record before each `ret`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from typing import Any, Final
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import ASTSource
+from triton.language import constexpr, tensor
+from triton.runtime.cache import get_cache_manager
+
+from kprof import abi
+from kprof.errors import RecorderError
+from kprof.triton import platform
+from kprof.triton.buffer import source_digest
+from kprof.triton.programs import record_whole
+
+_BEGIN: Final = "%kprof_began"
+_NUM_WORDS: Final = 4
+# What stands in front of the first instruction of a kernel's body.
+_DECLARED: Final = re.compile(r"(?:\s*\.(?:reg|local|shared)\b[^\n]*\n|\s*\n)*")
+_RET: Final = re.compile(r"^[ \t]*ret;[ \t]*(?://.*)?$", re.MULTILINE)
+
+
+@triton.jit
+def _end(
+    word_0: tensor,
+    word_1: tensor,
+    word_2: tensor,
+    word_3: tensor,
+    began: tensor,
+    region: constexpr,
+    bits: constexpr,
+    build: constexpr,  # noqa: ARG001 (Triton compiles anew for another)
+) -> None:
+    now = platform.realtime_ticks()
+    record_whole(word_0, word_1, word_2, word_3, began, now, region, bits)
+
+
+# The span's region is the only one of its kernel.
+_REGION: Final = 1
+
+
+def override_of(source: Any, target: GPUTarget, options: dict[str, Any]) -> str:
+    """A file with the PTX of a kernel and a span around each of its programs.
+
+    It is for the option `ir_override`. The kernel's last four arguments are those of a Buffer whose
+    launch shares chunks; its own code does not use them. Raises RecorderError for a kernel whose
+    code is not what we know, and what Triton raises.
+    """
+    if triton.knobs.compilation.override:
+        raise RecorderError("TRITON_KERNEL_OVERRIDE is set, so Triton would take other code")
+    plain = triton.compile(source, target=target, options=options).asm.get("ptx")
+    if plain is None:
+        raise RecorderError("Triton keeps no PTX (TRITON_STORE_BINARY_ONLY)")
+    text = with_span(plain, end_for(target))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    return str(get_cache_manager(key).put(text, "with_span.ptx", binary=False))
+
+
+@cache
+def end_for(target: GPUTarget) -> str:
+    """The PTX of `_end`, for a warp."""
+    words = {f"word_{idx}": "i64" for idx in range(_NUM_WORDS)}
+    constants = {"region": _REGION, "bits": _REGION << abi.START_BITS, "build": source_digest()}
+    signature = {**words, "began": "i64", **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(_end, signature, constants)
+    return str(triton.compile(source, target=target, options={"num_warps": 1}).asm["ptx"])
+
+
+def with_span(kernel: str, end: str) -> str:
+    """The PTX of a kernel that takes the words as its last arguments, with that of `_end` in it."""
+    name, parameters, begin, stop = _entry(kernel)
+    end_name, end_parameters, end_begin, end_stop = _entry(end)
+    # Behind the arguments, Triton adds the same pointers to both.
+    first_word = parameters - (end_parameters - _NUM_WORDS - 1) - _NUM_WORDS
+    tail = _of_one_warp(end[end_begin:end_stop])
+    for idx in range(_NUM_WORDS):
+        tail = tail.replace(f"[{end_name}_param_{idx}]", f"[{name}_param_{first_word + idx}]")
+    began = rf"ld\.param\.[bu]64(\s+%\w+, )\[{end_name}_param_{_NUM_WORDS}\];"
+    tail, num_begins = re.subn(began, rf"mov.b64\1{_BEGIN};", tail)
+    body = kernel[begin:stop]
+    if not num_begins or f"{end_name}_param" in tail or first_word < 0:
+        raise RecorderError("the arguments in its PTX are not where we know them")
+    if len(re.findall(r"\b(?:ret|exit)\b(?:\.\w+)?;", body)) != len(_RET.findall(body)):
+        raise RecorderError("single threads of it end")
+    if ".reqnctapercluster" in kernel:
+        raise RecorderError("its programs are clusters")
+    head = _DECLARED.match(body)
+    assert head is not None
+    clock = f"\t.reg .b64 {_BEGIN};\n\tmov.u64 {_BEGIN}, %globaltimer;\n"
+    places = iter(range(len(body)))
+    rest = _RET.sub(lambda _: _placed(tail, next(places)), body[head.end() :])
+    return kernel[:begin] + head[0] + clock + rest + kernel[stop:]
+
+
+def _entry(ptx: str) -> tuple[str, int, int, int]:
+    """A kernel's name, how many parameters it has, and where its body begins and ends."""
+    found = re.search(r"\.entry\s+(\w+)\s*\(([^)]*)\)[^{]*\{", ptx)
+    if found is None:
+        raise RecorderError("its PTX has no kernel")
+    depth = 1
+    for brace in re.finditer(r"[{}]", ptx[found.end() :]):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return found[1], found[2].count(".param"), found.end(), found.end() + brace.start()
+    raise RecorderError("the kernel in its PTX has no end")
+
+
+def _of_one_warp(body: str) -> str:
+    """Code of a program that has one warp, to be executed by one of several."""
+    lines = [
+        line
+        for line in body.splitlines()
+        if not re.match(r"\s*(?:\.loc\b|//)|\$L__(?:tmp|func)", line)
+    ]
+    text = "\n".join(lines)
+    if "global_smem" in text:
+        # Other warps may still use what the kernel has there.
+        text = "\t.shared .align 16 .b8 kprof_smem[16];\n" + text.replace(
+            "global_smem", "kprof_smem"
+        )
+    return re.sub(r"\b(?:bar|barrier)(?:\.cta)?\.sync\s+0;", "bar.warp.sync 0xffffffff;", text)
+
+
+def _placed(tail: str, idx: int) -> str:
+    """The tail instead of one `ret`, with labels of its own."""
+    text = re.sub(r"\$L__(\w+)", rf"$L__kprof_{idx}_\1", tail)
+    return (
+        "\t{\n\t.reg .pred %kprof_other;\n\t.reg .b32 %kprof_thread;\n"
+        "\tmov.u32 %kprof_thread, %tid.x;\n\tsetp.gt.u32 %kprof_other, %kprof_thread, 31;\n"
+        f"\t@%kprof_other bra $L__kprof_{idx}_over;\n\t{{\n{text}\n\t}}\n"
+        f"$L__kprof_{idx}_over:\n\tret;\n\t}}"
+    )

@@ -1,0 +1,225 @@
+"""A span in the compiled code of a kernel: the kernel's own instructions stay, and the added ones record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needed import require_triton
+
+require_triton()
+
+import ptx_machine  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from compiled import TARGETS  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from kprof import abi  # noqa: E402
+from kprof.errors import RecorderError, TargetError  # noqa: E402
+from kprof.recording.launcher.record import session  # noqa: E402
+from kprof.recording.rank.recorder import Recorder  # noqa: E402
+from kprof.trace import Trace  # noqa: E402
+from kprof.triton.buffer import words_of  # noqa: E402
+from kprof.triton.inductor import _tuner_of_copy, check_torch  # noqa: E402
+from kprof.triton.instrument import WORDS, with_words  # noqa: E402
+from kprof.triton.spliced import end_for, override_of, with_span  # noqa: E402
+
+SM_90 = TARGETS["sm_90"]
+NUM_PROGRAMS = 130
+GRID = (13, 5, 2)
+TINY_ARENA = abi.CHUNKS_OFFSET + 4 * abi.CHUNK_BYTES
+KERNELS = ["doubled", "normed", "rotated"]
+
+
+def require_tested_torch() -> None:
+    try:
+        check_torch(str(torch.__version__))
+    except TargetError as error:
+        pytest.skip(str(error))
+
+
+@triton.jit
+def plain_ones(x):
+    """Counts every program in a number of its own."""
+    place = x + tl.program_id(0) + 13 * (tl.program_id(1) + 5 * tl.program_id(2))
+    tl.store(place, tl.load(place) + 1)
+
+
+@cache
+def ones_with_span() -> str:
+    kernel, _ = with_words(plain_ones, "ones")
+    source = ASTSource(kernel, {"x": "*i32", **dict.fromkeys(WORDS, "i64")})
+    return Path(override_of(source, SM_90, {"num_warps": 4})).read_text()
+
+
+def record(path: Path, num_runs: int = 1, arena_bytes: int = 1 << 20) -> Trace:
+    """130 programs with one span each; several runs take the buffer of one launch, as replays do."""
+    _, regions = with_words(plain_ones, "ones")
+    ones = torch.zeros(NUM_PROGRAMS, dtype=torch.int32)
+    with session(path) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=arena_bytes)
+        launch = recorder.launch(
+            "ones",
+            regions.table,
+            num_blocks=NUM_PROGRAMS,
+            shares_chunks=True,
+            is_replayed=num_runs > 1,
+        )
+        for _ in range(num_runs):
+            ptx_machine.run(ones_with_span(), GRID, [ones.data_ptr(), *words_of(launch), 0, 0])
+        recorder.close()
+    assert ones.tolist() == [num_runs] * NUM_PROGRAMS
+    return Trace.open(path)
+
+
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_every_program_has_its_span(tmp_path: Path, num_runs: int) -> None:
+    """In three chunks that the launch reserved; in replays every program claims one."""
+    trace = record(tmp_path / "run.kprof", num_runs)
+    events = trace.frame("SELECT * FROM events ORDER BY launch, block")
+    assert events["block"].tolist() == list(range(NUM_PROGRAMS)) * num_runs
+    assert events["launch"].nunique() == num_runs
+    assert set(events["region"]) == {"ones"}
+    assert set(events["hw_id"]) == {3}
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped, counts.torn_chunks) == (NUM_PROGRAMS * num_runs, 0, 0)
+    num_chunks = 3 if num_runs == 1 else NUM_PROGRAMS * num_runs
+    used_bytes = trace.ranks[0].arena.used_bytes - abi.CHUNKS_OFFSET
+    assert used_bytes == num_chunks * abi.CHUNK_BYTES
+
+
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_what_finds_no_room_is_counted(tmp_path: Path, num_runs: int) -> None:
+    """Four chunks are in the arena: none is reserved, or replays claim them."""
+    trace = record(tmp_path / "run.kprof", num_runs, TINY_ARENA)
+    counts = trace.ranks[0].counts
+    assert counts.recorded + counts.dropped == NUM_PROGRAMS * num_runs
+    assert counts.torn_chunks == counts.stray_chunks == counts.torn_records == 0
+    assert counts.recorded == (0 if num_runs == 1 else 4)
+
+
+def instructions(ptx: str) -> list[str]:
+    """Of the kernel, without debug information and the numbers of parameters."""
+    body = ptx[ptx.index("{", ptx.index(".entry")) :]
+    body = body[: body.index("$L__func_end0")]
+    lines = [
+        re.sub(r"_param_\d+", "_param", line.split("//")[0].strip()) for line in body.splitlines()
+    ]
+    return [line for line in lines if line and not re.match(r"\.loc|\$L__(tmp|func)", line)]
+
+
+def compiled_both_ways(tuner: Any, *, debug: bool) -> tuple[Any, Any]:
+    """A kernel of Inductor's and its copy, as Inductor compiles them."""
+    config = tuner.configs[0]
+    meta = tuner._create_compile_meta(config)
+    options = {"num_warps": config.num_warps, "debug": debug}
+
+    def source(kernel: Any, signature: dict[str, str]) -> ASTSource:
+        return ASTSource(kernel, signature, meta["constants"], meta["configs"][0])
+
+    plain = triton.compile(source(tuner.fn, meta["signature"]), target=SM_90, options=options)
+    kernel, _ = with_words(tuner.fn, "whole")
+    with_more = source(kernel, {**meta["signature"], **dict.fromkeys(WORDS, "i64")})
+    override = override_of(with_more, SM_90, options)
+    return plain, triton.compile(
+        with_more, target=SM_90, options={**options, "ir_override": override}
+    )
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_copy_has_the_instructions_of_the_kernel(name: str, *, debug: bool) -> None:
+    """The same ones in the same order: a clock before them, a record after them.
+
+    Made from a source with a span in it, the copy of `rotated` fused the other one of two products
+    into an fma, and its sums differed in the last bit.
+    """
+    require_tested_torch()
+    import inductor_kernel
+
+    plain, copy = compiled_both_ways(getattr(inductor_kernel, name), debug=debug)
+    of_plain, of_copy = instructions(plain.asm["ptx"]), instructions(copy.asm["ptx"])
+    clock = of_copy.index("mov.u64 %kprof_began, %globaltimer;")
+    added = [".reg .b64 %kprof_began;", "mov.u64 %kprof_began, %globaltimer;"]
+    assert of_copy[clock - 1 : clock + 1] == added
+    before_ret = of_plain.index("ret;")
+    of_kernel = of_copy[: clock - 1] + of_copy[clock + 1 : before_ret + len(added)]
+    assert of_kernel == of_plain[:before_ret]
+    # A begin and an end; anchors of two kinds of chunk.
+    assert copy.asm["ptx"].count("%globaltimer") == 4
+    assert copy.metadata.shared == plain.metadata.shared
+    assert copy.asm["cubin"] != plain.asm["cubin"]
+
+
+def test_inductor_compiles_the_copy_with_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_tested_torch()
+    import inductor_kernel
+    from torch._inductor.runtime import triton_helpers
+
+    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    monkeypatch.setattr(torch._inductor.config, "use_static_triton_launcher", value=False)
+    tuner = inductor_kernel.rotated
+    kernel, _ = with_words(tuner.fn, "whole")
+    result = _tuner_of_copy(tuner, kernel)._precompile_config(tuner.configs[0])
+    assert "%kprof_began" in result.kernel.asm["ptx"]
+    assert list(result.compile_meta["signature"])[-len(WORDS) :] == list(WORDS)
+    assert "ir_override" not in tuner._create_compile_options(
+        tuner.configs[0], tuner._create_compile_meta(tuner.configs[0])
+    )
+
+
+def with_text(before: str, after: str) -> Callable[[], str]:
+    return lambda: kernel_with_words().replace(before, after)
+
+
+@cache
+def kernel_with_words() -> str:
+    kernel, _ = with_words(plain_ones, "ones")
+    source = ASTSource(kernel, {"x": "*i32", **dict.fromkeys(WORDS, "i64")})
+    return str(triton.compile(source, target=SM_90, options={"num_warps": 4}).asm["ptx"])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (with_text("\tret;", "\t@%p1 ret;\n\tret;"), "single threads of it end"),
+        (with_text("\tret;", "\texit;\n\tret;"), "single threads of it end"),
+        (with_text(".reqntid", ".reqnctapercluster 2\n.reqntid"), "its programs are clusters"),
+        (with_text(".visible .entry", ".visible .func"), "its PTX has no kernel"),
+        (lambda: kernel_with_words()[:-400].replace("}", ""), "the kernel in its PTX has no end"),
+    ],
+)
+def test_code_that_we_do_not_know_is_left_alone(text: Callable[[], str], reason: str) -> None:
+    with pytest.raises(RecorderError, match=reason):
+        with_span(text(), end_for(SM_90))
+
+
+@pytest.mark.parametrize(
+    ("knob", "reason"),
+    [("override", "TRITON_KERNEL_OVERRIDE is set"), ("store_binary_only", "Triton keeps no PTX")],
+)
+def test_what_triton_would_not_take_is_left_alone(
+    knob: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    end_for(SM_90)
+    monkeypatch.setattr(triton.knobs.compilation, knob, value=True)
+    kernel, _ = with_words(plain_ones, "ones")
+    source = ASTSource(kernel, {"x": "*i32", **dict.fromkeys(WORDS, "i64")})
+    with pytest.raises(RecorderError, match=reason):
+        override_of(source, SM_90, {"num_warps": 8})
+
+
+def test_every_way_out_of_a_kernel_ends_its_span() -> None:
+    """The code of the end stands before each, with labels of its own."""
+    text = kernel_with_words().replace("\tret;", "\tbra.uni $over;\n\tret;\n$over:\n\tret;")
+    spliced = with_span(text, end_for(SM_90))
+    assert spliced.count("%globaltimer") == 1 + 2 * 3
+    labels = re.findall(r"^(\$L__kprof\w+):", spliced, flags=re.MULTILINE)
+    assert len(labels) == len(set(labels)) > 4
