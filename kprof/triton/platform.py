@@ -38,14 +38,17 @@ def builtin(function: _Function) -> _Function:
 def is_amd(semantic: Any) -> bool:
     """Whether the kernel is being compiled for an AMD GPU.
 
-    Raises TargetError if the target is neither AMD nor NVIDIA.
+    Raises TargetError if the target is neither AMD (gfx9) nor NVIDIA.
     """
-    backend = semantic.builder.options.backend_name
-    if backend not in ("cuda", "hip"):
-        raise TargetError(
-            f"kprof.triton records on NVIDIA and AMD GPUs; this kernel is compiled for {backend!r}"
-        )
-    return bool(backend == "hip")
+    options = semantic.builder.options
+    if options.backend_name == "cuda":
+        return False
+    if options.backend_name == "hip" and options.arch.startswith("gfx9"):
+        return True
+    raise TargetError(
+        "kprof.triton records on NVIDIA GPUs and on gfx9 of AMD (MI200, MI300, MI350); this kernel "
+        f"is compiled for {options.arch}"
+    )
 
 
 @builtin
@@ -64,9 +67,7 @@ def realtime_ticks(_semantic: Any = None) -> Any:
         return _asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", [], tl.int64, _semantic)
     # Not inline assembly, so that LLVM waits for the value where it is used, and not for all
     # earlier memory operations.
-    is_gfx9 = _semantic.builder.options.arch.startswith("gfx9")
-    symbol = "llvm.amdgcn.s.memrealtime" if is_gfx9 else "llvm.readsteadycounter"
-    return _llvm(symbol, tl.int64, _semantic)
+    return _llvm("llvm.amdgcn.s.memrealtime", tl.int64, _semantic)
 
 
 @builtin
@@ -86,11 +87,8 @@ def hw_id(_semantic: Any = None) -> Any:
         return number(0)
     if not is_amd(_semantic):
         return _asm("mov.u32 $0, %smid;", "=r", [], tl.int32, _semantic)
-    arch = _semantic.builder.options.arch
-    if not arch.startswith("gfx9"):
-        return _semantic.to_tensor(0)
     place = _asm("s_getreg_b32 $0, hwreg(4, 8, 8)", "=s", [], tl.int32, _semantic)
-    if arch not in _MI300:
+    if _semantic.builder.options.arch not in _MI300:
         return place
     chiplet = _asm("s_getreg_b32 $0, hwreg(20, 0, 4)", "=s", [], tl.int32, _semantic)
     return _semantic.or_(place, _semantic.shl(chiplet, _semantic.to_tensor(16)))

@@ -24,6 +24,7 @@ TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
     "gfx950": GPUTarget("hip", "gfx950", 64),
     "gfx90a": GPUTarget("hip", "gfx90a", 64),
+    "gfx1100": GPUTarget("hip", "gfx1100", 32),
 }
 
 

@@ -59,9 +59,9 @@ SENTENCES = {
 }
 
 
-def error_of(name: str, prof: Any, **options: Any) -> str:
+def error_of(name: str, prof: Any, target: str = "sm_90", **options: Any) -> str:
     with pytest.raises(CompilationError) as caught:
-        compile_for("sm_90", getattr(bad_kernels, name), Pointer(), prof, **options)
+        compile_for(target, getattr(bad_kernels, name), Pointer(), prof, **options)
     error: BaseException | None = caught.value
     texts = []
     while error is not None:
@@ -81,6 +81,11 @@ def test_the_warps_of_a_launch_must_be_those_that_were_recorded() -> None:
         "the kernel is compiled with num_warps=4, and kprof.triton.buffer() was given num_warps=8"
         in message
     )
+
+
+def test_an_amd_gpu_of_another_family_is_refused() -> None:
+    message = error_of("fine", kp.pack(LAUNCH, bad_kernels.regions), "gfx1100")
+    assert "on gfx9 of AMD (MI200, MI300, MI350); this kernel is compiled for gfx1100" in message
 
 
 @pytest.mark.parametrize("prof", [LAUNCH, Pointer(), 17])
@@ -180,10 +185,16 @@ def test_a_whole_kernel_ends_its_span_before_it_returns() -> None:
     spans = kp.instrument(sample_kernels.returns_early, at={"all": ...})
     prof = kp.pack(LAUNCH, spans.regions)
     code = compile_for("gfx942", spans.kernel, Pointer(), 2, kprof_buffer=prof)
-    # For the header, the beginning, and either end.
-    assert code.count("s_memrealtime") == 1 + 1 + 2
-    # The header's, and a record behind either end, which may be one. No event needs a second chunk.
-    assert 3 + 1 <= code.count("store_dwordx4") <= 3 + 2
+    # For the header, the beginning, and either end, which may be one.
+    assert 1 + 1 + 1 <= code.count("s_memrealtime") <= 1 + 1 + 2
+    # A record behind either end. No event needs a second chunk, whose header has six stores.
+    assert 1 <= code.count("store_dwordx4") <= 2
+    assert code.count("store_dwordx2 .* sc0 sc1") == 6
+    last_clock = max(i for i, line in enumerate(code.instructions) if "s_memrealtime" in line)
+    own_store = next(
+        i for i, line in enumerate(code.instructions) if line.startswith("global_store_dword v")
+    )
+    assert own_store < last_clock
 
 
 def test_instrumented_and_off_is_the_original() -> None:
