@@ -1,4 +1,4 @@
-"""`kprof align`: one clock for captures that have none, or a poor one."""
+"""`kprof align` and `kprof merge`: one clock for what has none, one capture of several."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ COLLECTIVE = Option(
     "--collective",
     help="An event or a kernel, with wildcards, that no rank ends before all have begun it; "
     "repeat for more. Kernels of NCCL and RCCL are known.",
+)
+
+FROM_FLOWS = Option(
+    "--from-flows", help="Align the ranks by their messages and collectives, as kprof align does."
 )
 
 
@@ -35,6 +39,39 @@ def align(
         raise typer.BadParameter(f"-o takes one capture, not {len(runs)}")
     for run in runs:
         align_run(run, output, collective or (), force=force)
+
+
+@command(
+    parts=Argument(metavar="PART...", help="What each host recorded of one run, in any order."),
+    output=CAPTURE_OUTPUT,
+    collective=COLLECTIVE,
+    is_from_flows=FROM_FLOWS,
+)
+def merge(
+    parts: list[Path],
+    output: Path = Path("run.kprof"),
+    collective: list[str] | None = None,
+    is_from_flows: bool = False,
+    force: bool = False,
+) -> None:
+    """Make one capture of those that several hosts recorded of one run.
+
+    Where no calibration of all its ranks was recorded, they are aligned as by kprof align.
+    """
+    from kprof.aligning.merge import merge as merge_captures
+    from kprof.capture.losses import name_ranks
+    from kprof.errors import ClockError
+
+    found = merge_captures(parts, output, force=force)
+    manifest = found.manifest
+    say(f"merged   {output}: {len(manifest.ranks)} of {manifest.world_size} ranks")
+    if found.missing_ranks:
+        say(f"missing  {name_ranks(found.missing_ranks)}: in none of the parts, or damaged there")
+    if len(manifest.ranks) > 1 and (is_from_flows or manifest.alignment is None):
+        try:
+            align_run(output, None, collective or (), force=True)
+        except ClockError as error:
+            note(f"{error}; {output} is complete, and its ranks have clocks of their own")
 
 
 def align_run(run: Path, output: Path | None, collective: Sequence[str], *, force: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from kprof.trace.selection import parse_duration_ns
+from kprof_cli.aligning import FROM_FLOWS, align_run
 from kprof_cli.options import CAPTURE_OUTPUT, command
 from kprof_cli.output import note, print_rows, say
 
@@ -41,6 +42,7 @@ _REMEDIES: Final = {
     regions=Option(help="A regions.h that declares which names are waits and sends."),
     is_rank_in_tid=Option("--rank-in-tid", help="Thread ids include the rank."),
     bound=Option(help="All ranks share one clock, to within this time, like 100ns."),
+    is_from_flows=FROM_FLOWS,
 )
 def import_events(
     files: list[Path],
@@ -51,6 +53,7 @@ def import_events(
     regions: Path | None = None,
     is_rank_in_tid: bool = False,
     bound: str | None = None,
+    is_from_flows: bool = False,
     force: bool = False,
 ) -> None:
     """Make a capture from events that another tool recorded."""
@@ -58,6 +61,8 @@ def import_events(
     from kprof.importers.foreign import ReadOptions
     from kprof.regions import RegionTable
 
+    if is_from_flows and bound:
+        raise typer.BadParameter("--bound states a clock and --from-flows finds one: give one")
     tags = tuple(names.split(",")) if names else None
     options = ReadOptions(tags, tick_ns, is_rank_in_tid or None)
     known = kind or importers.detect(files)
@@ -72,6 +77,8 @@ def import_events(
         force=force,
     )
     print_import(summary, is_detected=kind is None)
+    if is_from_flows:
+        align_run(output, None, (), force=False)
 
 
 def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:

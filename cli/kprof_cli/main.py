@@ -60,6 +60,7 @@ for command in (explaining.explain, comparing.diff, exporting.export, exporting.
     app.command()(command)
 app.command("import")(importing.import_events)
 app.command(epilog="Example: kprof align run.kprof -o aligned.kprof")(aligning.align)
+app.command(epilog="Example: kprof merge host0.kprof host1.kprof -o run.kprof")(aligning.merge)
 app.command()(demo.demo)
 app.command(epilog="Example: kprof hang run.kprof")(hanging.hang)
 app.command()(doctor.doctor)

@@ -3,8 +3,9 @@ events stay on the clock of their rank."""
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,12 +21,14 @@ from kprof.capture.directory import (
     write_manifest,
     writing,
 )
+from kprof.capture.files import check_own_file
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Alignment, Manifest
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.limits import ContradictionError, RankClock
 from kprof.errors import ClockError
 
+_RANK_OF_FILE: Final = re.compile(r"(?:rank|summary|torch-rank)-(\d+)\.")
 # Recordings of one run last about as long on all ranks.
 _SAME_LENGTH: Final = 1.5
 _HINT: Final = (
@@ -64,7 +67,7 @@ def align(
         write_manifest(path, manifest)
     else:
         temporary = begin_capture(output, force)
-        copy_files(capture, temporary)
+        copy_files(capture, temporary, [info.rank for info in manifest.ranks])
         finish_capture(temporary, output, manifest, force=force)
     return Aligned(output or path, alignment, left_out, notes)
 
@@ -122,9 +125,17 @@ def _with_alignment(manifest: Manifest, alignment: Alignment, left_out: Sequence
     )
 
 
-def copy_files(capture: Capture, folder: Path) -> None:
-    """All files of a capture but its manifest; raises CaptureError."""
+def copy_files(capture: Capture, folder: Path, ranks: Collection[int]) -> None:
+    """All files of a capture but its manifest and those of other ranks; raises CaptureError, also
+    where one is not as it was written."""
+    chosen = []
+    for path in sorted(capture.path.iterdir()):
+        rank = _RANK_OF_FILE.match(path.name)
+        is_of_others = rank is not None and int(rank[1]) not in ranks
+        if path.name != MANIFEST_NAME and path.is_file() and not is_of_others:
+            check_own_file(path)
+            chosen.append(path)
+    capture.checksums.check(chosen)
     with writing(folder):
-        for path in sorted(capture.path.iterdir()):
-            if path.name != MANIFEST_NAME and path.is_file() and not path.is_symlink():
-                shutil.copyfile(path, folder / path.name)
+        for path in chosen:
+            shutil.copyfile(path, folder / path.name)
