@@ -81,9 +81,17 @@ class Collector:
         time: Time,
         key: Hashable = None,
         args: Mapping[str, Any] | None = None,
+        at: Place | None = None,
     ) -> None:
-        """The beginning of a span; `key` tells spans of one track apart that may overlap."""
-        self._open.setdefault((place[:4], key), []).append(_Open(place, name, time, args))
+        """The beginning of a span; `key` tells spans of one track apart that may overlap.
+
+        The span is put `at` a place that its end does not know, else where it begins.
+        """
+        self._open.setdefault((place[:4], key), []).append(_Open(at or place, name, time, args))
+
+    def is_open(self, place: Place, key: Hashable = None) -> bool:
+        """Whether `end` would find a beginning."""
+        return bool(self._open.get((place[:4], key)))
 
     def end(self, place: Place, time: Time, key: Hashable = None) -> None:
         """The end of the latest span of this track and key that is open."""

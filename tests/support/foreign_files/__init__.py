@@ -31,7 +31,7 @@ def modules() -> dict[str, ModuleType]:
     return {
         found.name: importlib.import_module(f"{__name__}.{found.name}")
         for found in pkgutil.iter_modules(__path__)
-        if found.name != "mutations"
+        if found.name not in ("mutations", "slots")
     }
 
 

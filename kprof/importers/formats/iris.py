@@ -1,0 +1,71 @@
+"""Chrome JSON of ROCm's iris: ticks of s_memrealtime where the format says microseconds.
+
+`pid` is the rank, `tid` the XCC and CU; the program and the peer are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kprof.importers.collector import Collector, Place, from_options
+from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.formats.chrome import ChromeEvent, event_time, read_chrome
+from kprof.importers.sample import Sample
+
+_FIELDS: Final = {"target_rank": "peer", "payload_size": "bytes"}
+
+
+def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
+    """Files of any ranks; each event says its rank."""
+    found = Collector()
+    tick_ns, clock = from_options("s_memrealtime, 10 ns a tick", options.tick_ns, 10.0)
+    for path in files:
+        for event in read_chrome(path).traceEvents:
+            if event.ph == "X":
+                place, args = _place(event), event.args or {}
+                fields = {to: args[of] for of, to in _FIELDS.items() if of in args}
+                found.span(
+                    place, event.name, _ticks(event_time(event)), _ticks(event.dur or 0), fields
+                )
+            elif event.ph != "M":
+                found.left_out["events that are no spans"] += 1
+    return found.events(
+        files[0],
+        tick_ns,
+        taken=(
+            Taken("rank", "pid"),
+            Taken("block", "program_id"),
+            Taken("processor", "xcc_id and cu_id"),
+            clock,
+        ),
+    )
+
+
+def _place(event: ChromeEvent) -> Place:
+    args: dict[str, Any] = event.args or {}
+    numbers = [args.get(name, 0) for name in ("program_id", "xcc_id", "cu_id")]
+    block, xcc, cu = (number if isinstance(number, int) else 0 for number in numbers)
+    rank = int(event.pid) if str(event.pid).isdecimal() and len(str(event.pid)) < 9 else 0
+    return Place(rank, block, hw_id=xcc << 16 | cu)
+
+
+def _ticks(value: float) -> int | float:
+    return int(value) if float(value).is_integer() else value
+
+
+def _sniff(sample: Sample) -> float:
+    return CERTAIN if sample.has("xcc_id", "program_id", "cu_id") else 0.0
+
+
+FORMAT: Final = Format(
+    _read,
+    _sniff,
+    uses=("tick_ns",),
+    takes_many=True,
+    tool="ROCm iris tracing, schema 1.1, files of ranks or merged",
+    brings="spans by program, the rank on the other side, bytes, XCC and CU",
+    lacks="addresses; a merged file has lost the ranks' own first times",
+    tested="by its source of 2026",
+)

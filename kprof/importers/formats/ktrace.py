@@ -1,0 +1,142 @@
+"""Raw buffers of FlyDSL's KTRACE (0.5): slots of 32 bytes.
+
+8 (partitions + 1) slots of counters, then a region of 256 slots per wave
+slot 0 of a region: u32 events issued, u32 block z << 8 | wave, u64 dispatch, u64 queue, u32 x, y
+an event: u64 time (10 ns), u64 payload, u32 hw id, u32 XCC, u32 packed, u32 slot of its start
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kprof.errors import ForeignFormatError
+from kprof.importers.collector import Collector, Place, from_options
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.reading import read_words
+from kprof.importers.sample import Sample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_REGION: Final = 256
+_MOST_PARTITIONS: Final = 1024
+_HEAD: Final = np.dtype("<u4, <u4, <u8, <u8, <u4, <u4")
+_HEAD.names = ("issued", "wave", "dispatch", "queue", "x", "y")
+_EVENT: Final = np.dtype("<u8, <u8, <u4, <u4, <u4, <u4")
+_MARK, _PUSH, _POP, _START, _STOP = range(5)
+
+
+def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
+    """One buffer per rank; `names[id]` names an event."""
+    found = Collector()
+    tick_ns, clock = from_options("s_memrealtime, 10 ns a tick", options.tick_ns, 10.0)
+    for rank, path in enumerate(files):
+        regions = _regions(read_words(path, "<u4", "a buffer of KTRACE"))
+        if regions is None:
+            raise ForeignFormatError(f"{path} has no regions of waves, as KTRACE writes them")
+        blocks = _blocks(regions)
+        for number, region in enumerate(regions):
+            if region.view(_HEAD)["issued"][0]:
+                _collect(found, region, Place(rank, blocks[number]), options.names or ())
+    return found.events(
+        files[0],
+        tick_ns,
+        taken=(
+            Taken("rank", "the order of the files"),
+            Taken("block", "block_x, or all of x, y, z in their order"),
+            Taken("warp", "the wave's number"),
+            Taken("launch", "dispatch_id"),
+            Taken("processor", "hw_id and xcc_id"),
+            clock,
+            Taken("names", "--names" if options.names else "numbers of events"),
+        ),
+    )
+
+
+def _regions(words: NDArray[np.uint32]) -> list[NDArray[Any]] | None:
+    """The regions of waves as bytes; None where no number of partitions fits."""
+    slots = words[: len(words) // 8 * 8].reshape(-1, 8)
+    for num_partitions in range(1, _MOST_PARTITIONS):
+        rest = slots[8 * (num_partitions + 1) :]
+        if len(rest) < _REGION:
+            return None
+        if len(rest) % _REGION == 0 and _are_sound(rest.reshape(-1, _REGION, 8)):
+            return [region.reshape(-1) for region in rest.reshape(-1, _REGION, 8)]
+    return None
+
+
+def _are_sound(regions: NDArray[np.uint32]) -> bool:
+    """Whether what is used of them is events and the rest is empty."""
+    issued = np.minimum(regions[:, 0, 0], _REGION - 1)
+    is_used = np.arange(1, _REGION) <= issued[:, None]
+    kinds = regions[:, 1:, 6] >> 24 & 7
+    has_time = regions[:, 1:, :2].any(axis=2)
+    return bool(is_used.any() and (kinds[is_used] <= _STOP).all() and (has_time == is_used).all())
+
+
+def _blocks(regions: list[NDArray[Any]]) -> list[int]:
+    """x where all else is 0, else the place among all (z, y, x)."""
+    heads = [region.view(_HEAD)[0] for region in regions]
+    where = [(int(head["wave"]) >> 8, int(head["y"]), int(head["x"])) for head in heads]
+    if not any(z or y for z, y, _ in where):
+        return [x for _, _, x in where]
+    order = {each: i for i, each in enumerate(sorted(set(where)))}
+    return [order[each] for each in where]
+
+
+def _collect(found: Collector, region: NDArray[Any], place: Place, names: Sequence[str]) -> None:
+    head = region.view(_HEAD)[0]
+    issued = int(head["issued"])
+    if issued > _REGION - 1:
+        found.num_dropped[place.rank] += issued - (_REGION - 1)
+    place = place._replace(
+        warp=int(head["wave"]) & 0xFF, launch=found.launch(int(head["dispatch"]))
+    )
+    opened: dict[int, tuple[str, int]] = {}
+    for slot, (time, kind, name, start, hw) in enumerate(_events(region, issued, names), start=1):
+        at = place._replace(hw_id=hw)
+        if kind == _MARK:
+            found.mark(at, name, time)
+        elif kind in (_PUSH, _START):
+            opened[slot] = name, time
+        elif start in opened:
+            begun, begin = opened.pop(start)
+            found.span(at, begun, begin, time - begin)
+        else:
+            # Counts it as an end without a beginning.
+            found.end(at, time, "none")
+    for name, begin in opened.values():
+        found.begin(place, name, begin)
+
+
+def _events(
+    region: NDArray[Any], issued: int, names: Sequence[str]
+) -> Iterator[tuple[int, int, str, int, int]]:
+    """Time, kind, name, slot of the start, processor."""
+    for event in region.view(_EVENT)[1 : min(issued, _REGION - 1) + 1].tolist():
+        time, _, hw, xcc, packed, start = event
+        number = packed & 0xFFFFFF
+        name = names[number] if number < len(names) else f"event {number}"
+        yield time, packed >> 24 & 7, name, start, (hw & 0xFFFF) | (xcc & 0xFF) << 16
+
+
+def _sniff(sample: Sample) -> float:
+    # A head that is cut has no whole number of regions.
+    words = sample.words("<u4")
+    return 0.8 if len(words) < 1 << 18 and _regions(words) is not None else 0.0
+
+
+FORMAT: Final = Format(
+    _read,
+    _sniff,
+    uses=("names", "tick_ns"),
+    takes_many=True,
+    tool="FlyDSL KTRACE 0.5: raw buffers (of 1 MiB and more with `--kind` only)",
+    brings="spans and marks by wave, dispatches, CU and XCC, the events that did not fit",
+    lacks="names, payloads, the kernel",
+    tested="by its source (0.5.0)",
+)
