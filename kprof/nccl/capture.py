@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,6 @@ from kprof.capture.manifest import (
     Alignment,
     ArenaUse,
     ClockInfo,
-    ClockSegment,
     RankAlignment,
     RankInfo,
 )
@@ -24,6 +23,7 @@ from kprof.capture.parts import PartWriter, append_events
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import summary_file_name, write_summary
 from kprof.capture.shared_memory import memory_of
+from kprof.nccl.clocks import STEP_NS, common_clock
 from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, spans_of
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import Rank, channels_of, resolve
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME_OF_FIRST: Final = REGIONS.regions[0].name
-# Two processors of a GPU may see its clock a step apart.
-_STEP_NS: Final = 32.0
-_NO_CLOCK: Final = (
-    "NCCL's events are on the GPUs' own clocks, and nothing has compared these: "
-    "call Recorder.align(...) in every rank"
-)
 
 
 @dataclass(frozen=True)
@@ -68,9 +62,10 @@ def collect(
     found: dict[int, RankInfo] = {info.rank: info for info in infos}
     for each in _new_infos(rings, ranks):
         found.setdefault(each.rank, each)
+    channels = _in_bounds(channels_of(rings, ranks))
     if alignment is None or not found.keys() <= {entry.rank for entry in alignment.ranks}:
-        alignment, note = _on_one_gpu(found, ranks.values())
-    calls = spans_of(_in_bounds(channels_of(rings, ranks)), _clocks(alignment))
+        alignment, note = common_clock(channels, ranks.values(), frozenset(found))
+    calls = spans_of(channels, _clocks(alignment))
     sizes = [each.comm.num_ranks for each in ranks.values()]
     world_size = max([*sizes, *(rank + 1 for rank in found)], default=0)
     for rank, mine in _rings_of(rings, ranks).items():
@@ -100,20 +95,6 @@ def _clocks(alignment: Alignment | None) -> dict[int, RankAlignment] | None:
     return {entry.rank: entry for entry in alignment.ranks} if alignment else None
 
 
-def _on_one_gpu(
-    infos: Mapping[int, RankInfo], ranks: Iterable[Rank]
-) -> tuple[Alignment | None, str]:
-    """All ranks of one GPU read one clock; else nobody knows more than each rank's own."""
-    if len(infos) < 2:
-        return None, ""
-    uuids = {each.rank: each.comm.uuid for each in ranks}
-    shared = {uuids.get(rank, "") for rank in infos}
-    if len(shared) > 1 or "" in shared:
-        return None, _NO_CLOCK
-    entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), _STEP_NS / 2) for rank in sorted(infos))
-    return Alignment("one GPU", min(infos), tuple(entries)), ""
-
-
 def _new_infos(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> list[RankInfo]:
     """What is known of ranks that have no recorder of kprof."""
     return [
@@ -123,7 +104,7 @@ def _new_infos(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> 
             pid=rings[idx].pid,
             target="nccl",
             device=f"GPU {each.comm.uuid[:8]}" if each.comm.uuid else "",
-            clock=ClockInfo("%globaltimer", 1e9, _STEP_NS),
+            clock=ClockInfo("%globaltimer", 1e9, STEP_NS),
             notes=(f"NCCL's profiler interface, version {rings[idx].abi}",),
         )
         for (idx, _), each in ranks.items()

@@ -51,7 +51,7 @@ CALL: Final = ["comm", "func", "seq", "replay"]
 # Of a channel of a call on a rank. `algorithm`, `protocol` and `func` name the kernel, `group_size`
 # is the number of ranks that take part, `stop_ns` -1 where it never ended, `bytes` its share.
 # `sync_ns` and `final_ns` are the ends of the first two phases, -1 where the kernel has none.
-# `root` is a rank, -1 where the function has none.
+# `root` is a rank, of a pair the sender, -1 where the function has none.
 COLUMNS: Final = [
     *("rank", *CALL, "algorithm", "protocol", "group_size", "channel", "start_ns", "stop_ns"),
     *("bytes", "sync_ns", "final_ns", "root"),

@@ -147,7 +147,8 @@ def _name_ends(
     calls["func"] = calls["func"].mask(pairs, names)
     calls["group_size"] = calls["group_size"].mask(pairs, sizes)
     calls.loc[pairs, "seq"] = calls[pairs].groupby(["comm", "func"]).cumcount()
-    calls.loc[~calls["func"].isin((BROADCAST, REDUCE)), "root"] = -1
+    calls["root"] = calls["root"].mask(pairs, np.array([source for source, _ in ways], np.int64))
+    calls.loc[~pairs & ~calls["func"].isin((BROADCAST, REDUCE)), "root"] = -1
 
 
 def _channels(ring: Ring, calls: pd.DataFrame) -> pd.DataFrame:

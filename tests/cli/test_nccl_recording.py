@@ -126,12 +126,33 @@ def test_phases_are_spans(tools, tmp_path):
     ]
 
 
+def test_collectives_align_clocks_that_nothing_has_calibrated(tools, tmp_path):
+    options = ("ranks=3", "calls=30", "turns=1", "delay=300000", "ahead=7000000")
+    run, _ = recorded(tools, tmp_path / "run.kprof", *options, has_gpu=False)
+    alignment = run.manifest.alignment
+    assert alignment.method == "collectives of NCCL"
+    for entry in alignment.ranks:
+        off_ns = (
+            entry.correction_ns(1_000_001_000_000 + 7_000_000 * entry.rank) + 7_000_000 * entry.rank
+        )
+        assert abs(off_ns) <= entry.bound_ns
+        assert entry.bound_ns < 25_000
+    found = channels(run)
+    waits = found[(found["wait"] > 250_000)]
+    assert len(waits) == 30 * 2 * 4
+    assert (waits["peer"] == waits["ordinal"] % 3).all()
+    assert (found["wait"] + found["transfer"] == found["duration"]).all()
+
+
 def test_without_a_common_clock_there_are_no_waits_and_it_says_why(tools, tmp_path):
-    run, _ = recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=3", has_gpu=False)
+    run, _ = recorded(
+        tools, tmp_path / "run.kprof", "ranks=2", "calls=1", "stuck=1", "p2p=1", has_gpu=False
+    )
     assert run.manifest.alignment is None
-    assert "nothing has compared these" in run.manifest.alignment_note
-    rows = run.sql("SELECT DISTINCT region FROM events").to_pylist()
-    assert rows == [{"region": "nccl/channel"}]
+    assert "no two ranks bound each other" in run.manifest.alignment_note
+    assert not run.sql(
+        "SELECT * FROM events WHERE region IN ('nccl/transfer', 'nccl/arrive')"
+    ).to_pylist()
 
 
 def test_a_collective_that_a_rank_never_entered_is_named(tools, tmp_path):

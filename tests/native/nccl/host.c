@@ -5,7 +5,8 @@
 //
 // ranks: processes (as a launcher starts them, with RANK), or threads=1: ranks are threads of one process. calls: how
 // often each rank makes a collective, channels: of each; comms: how many communicators all ranks have. late=RANK,
-// delay=NS: that rank begins later. p2p=1: rank 0 sends to rank 1 after each. graph=N: each collective is replayed N
+// delay=NS: that rank begins later; turns=1: the ranks take turns at it. ahead=NS: how much a rank's clock is ahead of
+// that of the rank before. p2p=1: rank 0 sends to rank 1 after each. graph=N: each collective is replayed N
 // times. phases=1: phases in kernels. mess=1: stops that never come, come twice, or come in the wrong order, and
 // finalize with events open. stuck=RANK: it never enters the last collective. die=RANK: it kills itself before.
 #include <dlfcn.h>
@@ -347,6 +348,7 @@ static void* rank_main(void* argument) {
   const long rank = (long)argument, ranks = option("ranks", 2), calls = option("calls", 10), comms = option("comms", 1);
   const long channels = option("channels", 4), late = option("late", -1), delay = option("delay", 0);
   const bool is_messy = option("mess", 0);
+  const uint64_t ahead = rank * option("ahead", 0);
   void* contexts[8];
   for (int k = 0; k < comms; ++k) {
     int mask = 0;
@@ -375,12 +377,14 @@ static void* rank_main(void* argument) {
       tell(step, SEND_WAIT, 4096), end(step), end(op);
       for (long replay = 0; replay < replays; ++replay) {
         const uint64_t at = 1000000000000ull + ((call * replays + replay) * comms + k) * 100000;
-        const uint64_t last = at + (late >= 0 ? delay : 100 * (ranks - 1));
-        const uint64_t mine = late == rank ? last : at + (late >= 0 ? 10 * rank : 100 * rank);
-        kernel(context, coll, channels, mine, last, is_stuck);
+        const bool is_planted = late >= 0 || option("turns", 0);
+        const bool is_late = option("turns", 0) ? call % ranks == rank : late == rank;
+        const uint64_t last = at + (is_planted ? delay : 100 * (ranks - 1));
+        const uint64_t mine = is_late ? last : at + (is_planted ? 10 * rank : 100 * rank);
+        kernel(context, coll, channels, mine + ahead, last + ahead, is_stuck);
       }
       if (option("p2p", 0) && rank < 2) {
-        const uint64_t at = 1000000050000ull + (call * comms + k) * 100000;
+        const uint64_t at = 1000000050000ull + (call * comms + k) * 100000 + ahead;
         void* p2p = peer_to_peer(context, rank ? "Recv" : "Send", 1 - rank);
         end(p2p);
         kernel(context, p2p, 1, at + (rank ? 0 : 3000), at + 3000, false);
