@@ -301,8 +301,7 @@ def begin_capture(output: Path, force: bool) -> Path:
     """
     refuse_output(output, force)
     temporary = unfinished_of(output)
-    has_events = any(temporary.glob("*.parquet")) or any(temporary.glob("rank-*.ledger"))
-    if has_events and not force:
+    if (has_events(temporary) or any(temporary.glob("rank-*.ledger"))) and not force:
         raise OutputExistsError(
             f"{temporary} holds events of a recording that was cut off; "
             f"kprof recover {temporary} makes a capture "
@@ -317,6 +316,11 @@ def begin_capture(output: Path, force: bool) -> Path:
         discard(temporary)
         temporary.mkdir(parents=True)
     return temporary
+
+
+def has_events(directory: Path) -> bool:
+    """Whether ranks have written events into a directory, readable or not."""
+    return any(directory.glob("*.parquet"))
 
 
 def _is_recording(directory: Path) -> bool:

@@ -158,8 +158,9 @@ class RegionLosses(msgspec.Struct, frozen=True):
 class RankInfo(msgspec.Struct, frozen=True):
     """One rank of a recording, as its recorder saw it.
 
-    `num_cores` is the number of CPU cores it may use, `num_processors` of its GPU's SMs (CUs); 0
-    where unknown.
+    `num_cores` is the number of CPU cores it may use, `num_processors` of its GPU's SMs (CUs).
+    `ran_ns` and `waited_for_core_ns` are how long the thread that launches kernels of the CPU
+    target ran, and how long it was ready to run while others had its core. 0 where unknown.
     """
 
     rank: RankNumber
@@ -170,6 +171,8 @@ class RankInfo(msgspec.Struct, frozen=True):
     arch: Text = ""
     num_cores: Natural = 0
     num_processors: Natural = 0
+    ran_ns: Count = 0
+    waited_for_core_ns: Count = 0
     clock: ClockInfo = ClockInfo("unknown", 1e9, 1.0)
     arena: ArenaUse = ArenaUse(0, 0, 0)
     counts: EventCounts = EventCounts()

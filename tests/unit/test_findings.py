@@ -259,6 +259,31 @@ def test_even_counts_on_shared_cores_are_all_there_is_to_say() -> None:
     assert found.headline == "All ranks have about as many events in every region"
 
 
+def test_ranks_whose_cores_others_had_are_judged_by_counts_alone() -> None:
+    """A recording on a loaded machine must not name what the scheduler did."""
+    trace = on_cpu(simulate(Plant(num_ranks=8, start_late_ns={6: 60_000}, seed=2)), 8)
+    quiet, loaded = (waiting_for_core(trace, share) for share in (0.04, 0.3))
+    assert found_in(quiet).findings[0].kind.name == "late_start"
+    found = found_in(loaded)
+    assert found.findings == ()
+    busy = doubt(found, DoubtKind.SHARED_CORES)
+    assert busy.sentence.startswith("Rank 2 spent 30 % of its time waiting for a core: ")
+
+
+def waiting_for_core(trace: Trace, share: float) -> Trace:
+    ranks = tuple(
+        msgspec.structs.replace(
+            info, ran_ns=round(1e9 * (1 - share)), waited_for_core_ns=round(1e9 * share)
+        )
+        if info.rank == 2
+        else info
+        for info in trace.manifest.ranks
+    )
+    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
+    columns = ", ".join(event_schema().names)
+    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+
+
 @pytest.mark.parametrize("num_cores", [0, 8, 64])
 def test_ranks_with_cores_of_their_own_are_not_doubted(num_cores: int) -> None:
     trace = on_cpu(simulate(Plant(num_ranks=8, start_late_ns={6: 60_000}, seed=2)), num_cores)

@@ -230,6 +230,18 @@ def test_parts_that_cannot_be_merged_are_kept_and_the_error_says_how_to_go_on(
     assert (tmp_path / "run.kprof.unfinished" / "part-00007-00000.parquet").exists()
 
 
+def test_events_that_nobody_can_read_are_kept(tmp_path):
+    """A version of kprof that cannot read them must not delete them."""
+    damaged = "part-00000-00000.parquet"
+    script = (
+        f"import os, pathlib; (pathlib.Path(os.environ['KPROF_RECORD_DIR']) / '{damaged}').touch()"
+    )
+    unfinished = tmp_path / "run.kprof.unfinished"
+    with pytest.raises(WorkloadError, match=f"the ranks' files are kept in {unfinished}"):
+        record(RecordRequest(("python", "-c", script), tmp_path / "run.kprof"))
+    assert (unfinished / damaged).exists()
+
+
 def test_ranks_to_record_that_never_ran_are_named(tmp_path):
     wanted = Wanted(ranks=(0, 7, 8))
     recording = record(request(tmp_path, "--started", "0", "--finished", "0", wanted=wanted))

@@ -14,7 +14,7 @@ from msgspec import structs
 from kprof.analysis.findings.compared import nothing_to_compare, one_call, part_of_launches
 from kprof.analysis.findings.doubt import Doubt, DoubtKind
 from kprof.analysis.findings.finding import RestsOn
-from kprof.analysis.findings.thresholds import BEYOND_USE, HARMLESS_LOSS
+from kprof.analysis.findings.thresholds import BEYOND_USE, BUSY_CORE_SHARE, HARMLESS_LOSS
 from kprof.analysis.flow_sums import calls_paired
 from kprof.analysis.summary import WAIT, Summary
 from kprof.analysis.waiting import late_sender, unmatched_flows
@@ -217,11 +217,26 @@ def _shared_cores(summary: Summary) -> Doubt | None:
             hosts[info.host].append(info)
     crowded = [ranks for ranks in hosts.values() if len(ranks) > ranks[0].num_cores]
     if not crowded:
-        return _blocks_take_turns(summary)
+        return _blocks_take_turns(summary) or _busy_cores(summary)
     ranks = max(crowded, key=lambda ranks: len(ranks) / ranks[0].num_cores)
     cores = ranks[0].num_cores
     fact = f"{len(ranks)} ranks share {counted(cores, 'core', 'cores')}"
     return _scheduled(fact, "run as many ranks as there are cores, or run on GPUs,", ranks, cores)
+
+
+def _busy_cores(summary: Summary) -> Doubt | None:
+    """Other programs took the cores of ranks meanwhile."""
+    ranks = [info for info in summary.trace.ranks if _core_wait(info) > BUSY_CORE_SHARE]
+    if not ranks:
+        return None
+    worst = max(ranks, key=_core_wait)
+    fact = f"Rank {worst.rank} spent {percent(_core_wait(worst))} of its time waiting for a core"
+    return _scheduled(fact, "stop what else runs here, or run on GPUs,", ranks, worst.num_cores)
+
+
+def _core_wait(info: RankInfo) -> float:
+    """The share of the time that it was ready to run in which others had its core."""
+    return info.waited_for_core_ns / max(info.ran_ns + info.waited_for_core_ns, 1)
 
 
 def _scheduled(fact: str, remedy: str, ranks: Sequence[RankInfo], cores: int) -> Doubt:

@@ -226,6 +226,9 @@ NEAR_CEILING: Final = 0.7
 BEYOND_USE: Final = 0.2
 # Below this share of lost events counts are still right. judged: below the least ratio of counts.
 HARMLESS_LOSS: Final = 0.01
+# A rank whose core others had for more of its time says little about time. judged: above it, what
+# the scheduler takes is more than the least gain that is named.
+BUSY_CORE_SHARE: Final = 0.05
 # Blocks that stand for all are chosen so that they fit with this much to spare. judged: blocks
 # have different numbers of events.
 TO_SPARE: Final = 0.8

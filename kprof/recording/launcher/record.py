@@ -297,6 +297,9 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
         except WorkloadError as error:
             late, ranks = processes_of(directory), ranks_in_use(directory)
             if not late and not ranks:
+                if capture.has_events(directory):
+                    text = f"{error}; the ranks' files are kept in {directory}"
+                    raise WorkloadError(text, error.exit_code) from error
                 discard(directory)
                 raise
             # Ranks of a session were not started for it: their environment does not tell.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -17,12 +19,31 @@ if TYPE_CHECKING:
     from kprof.recording.decoding.decode import Decoder
 
 
+class CoreTime(NamedTuple):
+    """How long a thread ran, and how long it was ready to run while others had its core."""
+
+    ran_ns: int = 0
+    waited_ns: int = 0
+
+    @staticmethod
+    def of(thread_id: int) -> CoreTime:
+        """Of a thread of this process so far; zeros where the system does not say."""
+        try:
+            words = Path(f"/proc/self/task/{thread_id}/schedstat").read_text().split()
+            return CoreTime(int(words[0]), int(words[1]))
+        except (OSError, ValueError, IndexError):
+            return CoreTime()
+
+
 @dataclass(frozen=True)
 class RankFacts:
-    """What is known of a rank before it records (`base`), and sentences that come later."""
+    """What is known of a rank before it records (`base`), and what comes later: sentences, and the
+    core time of the thread that opened the recorder."""
 
     base: RankInfo
     notes: list[str] = field(default_factory=list)
+    thread_id: int = field(default_factory=threading.get_native_id)
+    begin: CoreTime = field(default_factory=lambda: CoreTime.of(threading.get_native_id()))
 
     @staticmethod
     def measure(
@@ -61,7 +82,15 @@ class RankFacts:
 
     def info(self, decoder: Decoder, rows: Sequence[Launch] = (), cut_short: str = "") -> RankInfo:
         """What is known of the rank now, with these launches."""
-        return info_of(self.base, decoder, rows, self.notes, cut_short)
+        base = self.base
+        if base.target == "cpu":
+            now = CoreTime.of(self.thread_id)
+            base = msgspec.structs.replace(
+                base,
+                ran_ns=max(now.ran_ns - self.begin.ran_ns, 0),
+                waited_for_core_ns=max(now.waited_ns - self.begin.waited_ns, 0),
+            )
+        return info_of(base, decoder, rows, self.notes, cut_short)
 
 
 def info_of(
