@@ -23,7 +23,7 @@ class DoubtKind(str, Enum):
     UNALIGNED_CLOCKS = "unaligned_clocks"  # the ranks are not on one clock
     WEAK_CLOCKS = "weak_clocks"  # the one clock was not calibrated around all launches
     CAUSALITY = "causality"  # waits that ended before their send began
-    SHARED_CORES = "shared_cores"  # more CPU ranks than cores
+    SHARED_CORES = "shared_cores"  # CPU ranks without a core of their own
     GUESSED_METADATA = "guessed_metadata"  # what an import had to guess
     SAMPLED_CALLS = "sampled_calls"  # not all calls were replayed
     SAMPLED_FLOWS = "sampled_flows"  # not all sends and waits were paired
