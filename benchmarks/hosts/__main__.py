@@ -1,0 +1,155 @@
+"""Several hosts with clocks of their own, recorded one by one, merged, and aligned by nothing but
+their messages.
+
+    python -m benchmarks.hosts [--hosts 2] [--seed 33] [--kill] [--output FILE]
+
+A host is a network namespace with two ranks on the CPU target and a `kprof record` of its own; where
+namespaces cannot be made it is two processes on the loopback device, and `namespaces` is false.
+Every rank's clock is up to 1 s and 50 ppm off, which is what alignment has to find. With --kill, the
+last host dies half-way. Ten seconds of messages; the error is that of every pair at 25 moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+from kprof.capture.directory import read_manifest
+from kprof.trace import Trace
+
+RANKS_PER_HOST = 2
+_NAME = "kprof-host"
+
+
+@contextlib.contextmanager
+def namespaces(count: int) -> Iterator[list[str] | None]:
+    """Names of network namespaces that reach each other as 10.77.0.1, .2 ...; None where this
+    machine allows none."""
+    names = [f"{_NAME}{i}-{os.getpid()}" for i in range(count)]
+    bridge = f"kprof{os.getpid()}"
+    try:
+        yield names if _make(names, bridge) else None
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True)
+
+
+def _make(names: list[str], bridge: str) -> bool:
+    commands = [f"link add {bridge} type bridge", f"link set {bridge} up"]
+    for i, name in enumerate(names):
+        outside = f"{bridge}v{i}"
+        commands += [
+            f"netns add {name}",
+            f"link add {outside} type veth peer name eth0 netns {name}",
+            f"link set {outside} master {bridge} up",
+            f"-n {name} addr add 10.77.0.{i + 1}/24 dev eth0",
+            f"-n {name} link set eth0 up",
+            f"-n {name} link set lo up",
+        ]
+    if shutil.which("ip") is None:
+        return False
+    made = (
+        subprocess.run(["ip", *each.split()], check=False, capture_output=True) for each in commands
+    )
+    return all(each.returncode == 0 for each in made)
+
+
+def record(folder: Path, names: list[str] | None, given: Any) -> list[Path]:
+    """What each host recorded, those that a killed one left recovered."""
+    addresses = [
+        f"10.77.0.{rank // RANKS_PER_HOST + 1}" if names else "127.0.0.1"
+        for rank in range(given.hosts * RANKS_PER_HOST)
+    ]
+    parts, running = [], []
+    for i in range(given.hosts):
+        parts.append(folder / f"host{i}.kprof")
+        prefix = ["ip", "netns", "exec", names[i]] if names else []
+        inner = [sys.executable, "-m", "benchmarks.hosts.host", "--folder", str(folder)]
+        inner += ["--first", str(i * RANKS_PER_HOST), "--addresses", ",".join(addresses)]
+        inner += ["--seed", str(given.seed)]
+        record = [sys.executable, "-m", "kprof_cli", "record", "-o", str(parts[i]), "--", *inner]
+        running.append(subprocess.Popen([*prefix, *record], start_new_session=True))
+    if given.kill:
+        while len(list(folder.glob("ready-*"))) < len(addresses):
+            time.sleep(0.1)
+        time.sleep(5)
+        os.killpg(running[-1].pid, signal.SIGKILL)
+    for each in running:
+        each.wait()
+    return [part for part in parts if part.exists()]
+
+
+def judge(path: Path, folder: Path) -> dict[str, Any]:
+    """Errors and bounds of all pairs of ranks; times in ns."""
+    alignment = read_manifest(path).alignment
+    assert alignment is not None
+    truth = {
+        e.rank: json.loads((folder / f"truth-{e.rank}.json").read_text()) for e in alignment.ranks
+    }
+    first_ns = max(each["first_ns"] for each in truth.values())
+    last_ns = min(each["last_ns"] for each in truth.values())
+    moments = np.linspace(first_ns, last_ns, 25).astype(np.int64)
+    aligned = {}
+    for entry in alignment.ranks:
+        clock = truth[entry.rank]
+        off = clock["offset_ns"] + np.rint(clock["rate"] * (moments - clock["origin_ns"])).astype(
+            np.int64
+        )
+        corrected = [entry.correction_ns(int(ns)) for ns in moments + off]
+        aligned[entry.rank] = off + np.array(corrected)
+    pairs = list(itertools.combinations(sorted(aligned), 2))
+    errors = [float(np.abs(aligned[a] - aligned[b]).max()) for a, b in pairs]
+    bounds = [alignment.bound_between_ns(*pair) for pair in pairs]
+    flows = Trace.open(path).frame(
+        "SELECT count(*) AS n, count(*) FILTER (wait_end_ns < send_start_ns) AS early FROM flows"
+    )
+    return {
+        "pairs": len(pairs),
+        "truth_within_bound": sum(
+            error <= bound for error, bound in zip(errors, bounds, strict=True)
+        ),
+        "error_ns": {"median": round(float(np.median(errors))), "worst": round(max(errors))},
+        "bound_ns": {"median": round(float(np.median(bounds))), "worst": round(max(bounds))},
+        "flows": int(flows["n"][0]),
+        "flows_with_negative_time": int(flows["early"][0]),
+    }
+
+
+def main() -> None:
+    parser = harness.options(__doc__)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=33)
+    parser.add_argument("--kill", action="store_true")
+    given = parser.parse_args()
+    command = f"python -m benchmarks.hosts --hosts {given.hosts} --seed {given.seed}"
+    result = harness.context(command + " --kill" * given.kill)
+    with tempfile.TemporaryDirectory() as scratch, namespaces(given.hosts) as names:
+        folder, path = Path(scratch), Path(scratch) / "run.kprof"
+        parts = record(folder, names, given)
+        random.Random(given.seed).shuffle(parts)
+        merge = [sys.executable, "-m", "kprof_cli", "merge", *map(str, parts), "-o", str(path)]
+        subprocess.run(merge, check=True, stdout=sys.stderr)
+        missing = read_manifest(path).missing_ranks
+        result |= {"hosts": given.hosts, "namespaces": names is not None, "missing_ranks": missing}
+        result |= judge(path, folder)
+    harness.show_and_write(result, given.output)
+
+
+if __name__ == "__main__":
+    main()
