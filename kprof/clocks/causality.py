@@ -9,7 +9,7 @@ ranks does where no message comes back.
     windows      of at most 10 s, in which the difference of two clocks is a line (path.py says how
                  much it is not); the lines meet at the ends of windows
     bound        how far the line can be from the estimate at these ends, by all limits of all ranks
-    estimate     meets all limits with the largest margin (differences.py)
+    estimate     keeps away from all limits (margins.py)
     refused      limits that add up to less than 0 around a cycle: joined events do not belong
                  together
 
@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.capture.manifest import Alignment, ClockSegment, PairClock, RankAlignment
-from kprof.clocks.differences import bounded_together, centred, close, contradiction
+from kprof.clocks.differences import bounded_together, close, contradiction, middle
 from kprof.clocks.hulls import Floats, highest_at
 from kprof.clocks.limits import WINDOW_S, ContradictionError, Ints, Limits, RankClock
+from kprof.clocks.margins import Near, keep_away
 from kprof.clocks.offset import MAX_DRIFT
 from kprof.clocks.path import curvature_prior_ns
 from kprof.errors import ClockError
@@ -41,9 +42,8 @@ _MAX_PASSES: Final = 8
 # How often the limits of pairs without a way back are tightened by those of the others.
 _MAX_ROUNDS: Final = 3
 _NEGLIGIBLE_NS: Final = 0.5
-# How often the estimate is moved at most, and how much further than it has to be.
-_MAX_MOVES: Final = 5000
-_FURTHER: Final = 1.5
+# With more unknowns, the estimate is the middle at the ends of windows.
+_MAX_KEPT_AWAY: Final = 1000
 # Contradictions up to this are rounding.
 _ROUNDING_NS: Final = 1e-3
 # With more ranks, the manifest keeps bounds against the reference only.
@@ -208,26 +208,29 @@ class Clocks:
         return self._settled(self._fit(_STEEPEST * axis_ns))
 
     def _settled(self, fit: Fit) -> Fit:
-        """With the estimate moved, where it has to be, until no message is seen before it was sent.
-        It is in the middle at the ends of windows, which a line may not be between them."""
+        """With the estimate away from all limits: the middle at the ends of windows knows nothing
+        of what lies between them."""
+        if fit.offset_ns.size > _MAX_KEPT_AWAY:
+            return fit
         sides = self._sides(0.0, with_steps=False)
-        pairs = np.repeat(np.array([*sides]).T, [len(each.x) for each in sides.values()], axis=1)
-        before, after = pairs
+        # Where there are no messages, what follows at the ends of windows is all that is known.
+        for pair in itertools.permutations(range(len(self.ranks)), 2):
+            known = sides.get(pair, _NO_POINTS)
+            sides[pair] = known.and_ends(fit.at_ns, fit.limits_ns[(slice(None), *pair)])
+        sizes = [len(each.x) for each in sides.values()]
+        before, after = np.repeat(np.array([*sides]).T, sizes, axis=1)
         x, u = (np.concatenate([getattr(each, n) for each in sides.values()]) for n in ("x", "u"))
         knot = np.clip(np.searchsorted(fit.at_ns, x) - 1, 0, len(fit.at_ns) - 2)
         later = (x - fit.at_ns[knot]) / (fit.at_ns[knot + 1] - fit.at_ns[knot])
-        offset_ns = fit.offset_ns.copy()
-        for _ in range(_MAX_MOVES):
-            ends = [offset_ns[k, after] - offset_ns[k, before] for k in (knot, knot + 1)]
-            early_ns = ends[0] * (1 - later) + ends[1] * later - u
-            worst = int(np.argmax(early_ns))
-            if early_ns[worst] <= 0:
-                break
-            weights = np.array([1 - later[worst], later[worst]])
-            move_ns = _FURTHER * early_ns[worst] * weights / (2 * (weights**2).sum())
-            offset_ns[knot[worst] : knot[worst] + 2, after[worst]] -= move_ns
-            offset_ns[knot[worst] : knot[worst] + 2, before[worst]] += move_ns
-        return replace(fit, offset_ns=offset_ns - offset_ns[:, :1])
+        rooms = fit.limits_ns + fit.limits_ns.transpose(0, 2, 1)
+        is_end = np.concatenate([each.number for each in sides.values()]) < 0
+        room = np.where(
+            is_end,
+            rooms[knot + (later > 0.5), before, after],
+            rooms.min(axis=0)[before, after],
+        )
+        near = Near(before, after, knot, later, u, np.maximum(room, 1.0))
+        return replace(fit, offset_ns=keep_away(near, fit.offset_ns))
 
     def _fit(self, slack_ns: float) -> Fit:
         """With axes of ranks that are off by what costs `slack_ns`."""
@@ -248,7 +251,7 @@ class Clocks:
             for first, points in enumerate(by_window):
                 ends.tighten(first, first + 1, ends.with_ends(first, points))
             ends.close(self.ranks)
-        offset_ns = np.array([centred(each) for each in ends.limits_ns])
+        offset_ns = np.array([middle(each) for each in ends.limits_ns])
         return Fit(tuple(self.ranks), at_ns, offset_ns, ends.limits_ns)
 
     def _ends_ns(self) -> Floats:

@@ -47,33 +47,11 @@ def contradiction(limits: Matrix) -> list[int]:
     return cycle[::-1]
 
 
-def largest_margin(limits: Matrix) -> float:
-    """The most that all limits can be lowered by and still be met: a cycle's least mean (Karp).
-
-    Every unknown has a finite limit to every other.
-    """
-    count = len(limits)
-    edges = limits.copy()
-    np.fill_diagonal(edges, np.inf)
-    steps = np.full((count + 1, count), np.inf)
-    steps[0, 0] = 0.0
-    for idx in range(count):
-        steps[idx + 1] = (steps[idx][:, None] + edges).min(axis=0)
-    with np.errstate(invalid="ignore"):
-        means = (steps[count] - steps[:count]) / (count - np.arange(count))[:, None]
-    means[np.isnan(means)] = -np.inf
-    return float(means.max(axis=0).min())
-
-
-def centred(limits: Matrix) -> NDArray[np.float64]:
-    """Unknowns, (n,), the first 0, that meet all limits with the largest margin, and where that
-    leaves a choice lie in its middle. The limits are closed and finite."""
-    if len(limits) < 2:
-        return np.zeros(len(limits))
-    tight = close(limits - largest_margin(limits) * (1 - np.eye(len(limits))))
-    middle: NDArray[np.float64] = (tight[0] - tight[:, 0]) / 2
-    middle -= middle[0]
-    return middle
+def middle(closed: Matrix) -> NDArray[np.float64]:
+    """Unknowns, (n,), the first 0, that meet all limits and lie in the middle of where they can be
+    against the first. The limits are closed and finite."""
+    between: NDArray[np.float64] = (closed[0] - closed[:, 0]) / 2
+    return between
 
 
 def bounded_together(closed: Matrix) -> list[int]:
