@@ -12,15 +12,18 @@ import hashlib
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import EllipsisType
 from typing import Any, Final
 
 import triton
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import KernelInterface
 
 from kprof.errors import RecorderError
 from kprof.triton import calls
 from kprof.triton.buffer import buffer, build_name
+from kprof.triton.moved import Looked
 from kprof.triton.regions import Regions
 
 Place = str | int | tuple[int, int] | EllipsisType
@@ -48,6 +51,7 @@ class Instrumented:
         self.regions = regions
         self._name = name
         self._recorder = recorder
+        self._looked = Looked(name, regions.table)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches on `grid`."""
@@ -56,7 +60,10 @@ class Instrumented:
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             prof = buffer(self._name, known, self.regions, recorder=self._recorder)
-            return self.kernel[grid](*args, **kwargs, **{_BUFFER: prof})
+            compiled = self.kernel[grid](*args, **kwargs, **{_BUFFER: prof})
+            if prof is not None:
+                self._looked.look_at(compiled)
+            return compiled
 
         return launch
 
@@ -277,11 +284,26 @@ def _statement(text: str) -> ast.stmt:
 
 def _function_of(kernel: Any) -> Any:
     """The Python function inside @triton.autotune, @triton.heuristics and @triton.jit."""
+    if inspect.isfunction(kernel):
+        raise RecorderError(
+            f"instrument() takes a kernel made by @triton.jit or @gluon.jit, and "
+            f"{kernel.__name__} is a Python function; if it launches one, give that"
+        )
     while not inspect.isfunction(kernel):
-        kernel = getattr(kernel, "fn", None)
-        if kernel is None:
+        name = _name_of_inner(kernel)
+        if name is None:
             raise RecorderError("instrument() takes a kernel made by @triton.jit or @gluon.jit")
+        kernel = getattr(kernel, name)
     return kernel
+
+
+def _name_of_inner(kernel: Any) -> str | None:
+    """The attribute in which a decorator of kernels keeps the kernel that it has got."""
+    if hasattr(kernel, "fn"):
+        return "fn"
+    attributes = getattr(kernel, "__dict__", {})
+    found = (name for name, value in attributes.items() if isinstance(value, KernelInterface))
+    return next(found, None)
 
 
 def _source_of(function: Any) -> tuple[ast.FunctionDef, int]:
@@ -320,15 +342,34 @@ def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> An
 
 def _rebuilt(kernel: Any, function: Any) -> Any:
     """The kernel with its decorators around another function."""
-    if inspect.isfunction(kernel.fn):
+    name = _name_of_inner(kernel)
+    assert name is not None
+    inner = getattr(kernel, name)
+    if inspect.isfunction(inner):
         return _jit(kernel, function)
+    rebuilt = _rebuilt(inner, function)
+    if not isinstance(kernel, KernelInterface):
+        # It does not launch: torch's wrap_triton() marks a kernel for its compiler.
+        return rebuilt
     outer = copy.copy(kernel)
-    outer.fn = _rebuilt(kernel.fn, function)
-    outer.arg_names = outer.fn.arg_names
-    if hasattr(outer, "cache"):
-        outer.cache = dict(kernel.cache)
-        outer.base_fn = function
+    # Decorators may keep the kernels further inside as well, or what they have compiled of them.
+    within = {id(old): new for old, new in _layers(inner, rebuilt)}
+    for attribute, value in vars(kernel).items():
+        if id(value) in within:
+            setattr(outer, attribute, within[id(value)])
+        elif isinstance(value, dict) and "cache" in attribute:
+            setattr(outer, attribute, dict(value) if isinstance(kernel, Autotuner) else {})
+    if hasattr(outer, "arg_names"):
+        outer.arg_names = rebuilt.arg_names
     return outer
+
+
+def _layers(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
+    """A kernel and all that it holds, each with what takes its place."""
+    while old is not None and new is not None:
+        yield old, new
+        name = None if inspect.isfunction(old) else _name_of_inner(old)
+        old, new = (getattr(each, name) if name else None for each in (old, new))
 
 
 def _jit(kernel: Any, function: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ import bad_kernels  # noqa: E402
 import sample_kernels  # noqa: E402
 from compiled import Pointer, compile_for  # noqa: E402
 from triton.compiler.errors import CompilationError  # noqa: E402
+from triton.runtime.jit import KernelInterface  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
 from kprof.errors import RecorderError, RegionError, TargetError  # noqa: E402
@@ -163,6 +166,81 @@ def test_what_is_no_kernel_cannot_be_instrumented() -> None:
         RecorderError, match=r"instrument\(\) takes a kernel made by @triton.jit or @gluon.jit"
     ):
         kp.instrument(3, at={"dot": "tl.dot"})
+
+
+def test_a_function_around_a_kernel_cannot_be_instrumented() -> None:
+    @wraps(bad_kernels.fine.fn)
+    def launches(*args: object) -> None:
+        bad_kernels.fine[(1,)](*args)
+
+    with pytest.raises(RecorderError, match="fine is a Python function; if it launches one, give"):
+        kp.instrument(launches, at={"all": ...})
+
+
+class Entry(KernelInterface):  # type: ignore[misc]
+    """A decorator that keeps what it has compiled, and the kernels further inside as well."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.entered = kernel
+        self.jit_function = kernel
+        while not inspect.isfunction(self.jit_function.fn):
+            self.jit_function = self.jit_function.fn
+        self.kernel_cache = {"a key": "code of the original"}
+        self.arg_names = kernel.arg_names
+
+
+class Mark:
+    """One that does not launch, as torch.library.wrap_triton."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+
+def test_decorators_of_others_are_put_around_the_copy() -> None:
+    """heuristics over an entry over a tuner; what the entry has compiled is the original's."""
+    tuned = bad_kernels.triton.autotune([bad_kernels.triton.Config({})], key=["x"])(
+        sample_kernels.returns_early
+    )
+    tuned.cache["known"] = tuned.configs[0]
+    entry = Entry(tuned)
+    stack = Mark(bad_kernels.triton.heuristics({"n": lambda _: 3})(entry))
+    spans = kp.instrument(stack, at={"all": ...})
+    outer = spans.kernel
+    assert type(outer).__name__ == "Heuristics"
+    assert outer.fn is not entry
+    assert outer.fn.kernel_cache == {}
+    assert entry.kernel_cache
+    assert outer.fn.entered.cache == tuned.cache
+    copied = outer.fn.entered.fn
+    assert outer.fn.jit_function is copied
+    assert outer.fn.entered.base_fn is copied.fn
+    assert copied.arg_names == ["x", "n", "kprof_buffer"]
+    assert sample_kernels.returns_early.arg_names == ["x", "n"]
+
+
+def matmul_with_spans(num_stages: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """What kprof says of the compiled code, looked at twice as by two launches."""
+    spans = kp.instrument(sample_kernels.plain_matmul, at={"dot": "tl.dot", "all": ...})
+    code = compile_for(
+        "sm_90", spans.kernel, *[Pointer("fp16")] * 3, 4096, 4096,
+        M=128, N=128, K=64, num_stages=num_stages, kprof_buffer=kp.pack(LAUNCH, spans.regions),
+    )  # fmt: skip
+    for _ in range(2):
+        spans._looked.look_at(code.compiled)
+    return capsys.readouterr().err
+
+
+def test_a_span_that_the_compiler_has_emptied_is_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With three stages, loads and products of the loop stand elsewhere. The span around all does not."""
+    said = matmul_with_spans(3, capsys)
+    assert said == (
+        "kprof: span 'dot' of plain_matmul measures nothing: the compiler has moved what stands in "
+        "it, as it does in a pipelined loop; put it around the whole loop, or launch with "
+        "num_stages=1\n"
+    )
+    assert not matmul_with_spans(1, capsys)
 
 
 def test_kernels_of_functions_are_refused() -> None:
