@@ -1,0 +1,177 @@
+"""Dumps of PyTorch's flight recorder, as JSON or pickle, one file per rank in the order of ranks.
+
+A pickle is never loaded: its numbers, texts, lists and dicts are read here, and one that asks for
+anything else is refused.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kprof.errors import ForeignFormatError
+from kprof.importers.collector import Collector, Place
+from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.reading import parse_json, read_bytes
+from kprof.importers.sample import Sample
+from kprof.regions import Category
+
+_WHAT: Final = "a dump of PyTorch's flight recorder"
+_MARK: Final = object()
+_VALUES: Final = frozenset(
+    ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "BINFLOAT")
+) | {"LONG1"}
+_CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MOST_SAID: Final = 8
+
+
+class _Entry(msgspec.Struct):
+    process_group: tuple[str, str]
+    profiling_name: str
+    collective_seq_id: int = 0
+    p2p_seq_id: int = 0
+    is_p2p: bool = False
+    state: str = ""
+    time_created_ns: int = 0
+    time_discovered_started_ns: int | None = None
+    time_discovered_completed_ns: int | None = None
+
+
+class _Dump(msgspec.Struct):
+    entries: list[_Entry] = []
+    version: str = ""
+
+
+def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
+    found = Collector()
+    kernels: dict[int, str] = {}
+    latest: dict[str, dict[int, int]] = {}
+    for rank, path in enumerate(files):
+        for each in _load(path).entries:
+            number = each.p2p_seq_id if each.is_p2p else each.collective_seq_id
+            group = each.process_group[1] or each.process_group[0]
+            key = (each.process_group[0], each.is_p2p, number, each.profiling_name)
+            launch = found.launch(key)
+            kernels[launch] = each.profiling_name
+            _entry(found, Place(rank, launch=launch), each)
+            if not each.is_p2p:
+                ranks = latest.setdefault(group, {})
+                ranks[rank] = max(ranks.get(rank, -1), number)
+    return found.events(
+        files[0],
+        kernels=kernels,
+        # How much of it was waiting, nobody knows.
+        categories=dict.fromkeys(kernels.values(), Category.OTHER),
+        notices=tuple(_behind(latest)),
+        taken=(
+            Taken("rank", "the order of the files"),
+            Taken("launch", "process group and sequence number"),
+            Taken("clock", "ns of the host's time of day, when its watchdog looked"),
+        ),
+    )
+
+
+def _entry(found: Collector, place: Place, each: _Entry) -> None:
+    started, completed = each.time_discovered_started_ns, each.time_discovered_completed_ns
+    begun = started or each.time_created_ns
+    if completed and completed >= begun:
+        found.span(place, each.profiling_name, begun, completed - begun)
+    else:
+        found.mark(place, f"{each.profiling_name} {each.state or 'enqueued'}", begun)
+        found.left_out["ends of collectives"] += 1
+
+
+def _behind(latest: dict[str, dict[int, int]]) -> list[str]:
+    """A sentence about each group in which ranks have enqueued less than others."""
+    said = []
+    for group, ranks in latest.items():
+        last = max(ranks.values())
+        late = [f"rank {rank} ends with {n}" for rank, n in sorted(ranks.items()) if n < last]
+        if late:
+            said.append(f"group {group}: others have enqueued collective {last}, {', '.join(late)}")
+    return said[:_MOST_SAID]
+
+
+def _load(path: Path) -> _Dump:
+    data = read_bytes(path, _WHAT)
+    if data.lstrip()[:1] == b"{":
+        return parse_json(data, _Dump, path, _WHAT)
+    try:
+        return msgspec.convert(_plain(data), _Dump)
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError) as error:
+        raise ForeignFormatError(f"cannot read {path} as {_WHAT}: {error}") from error
+
+
+def _plain(data: bytes) -> Any:
+    """The value of a pickle of plain data; raises ValueError for what would call something."""
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
+    for operation, argument, _ in pickletools.genops(data):
+        name = operation.name
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
+            stack.append({"D": dict, "L": list, "T": tuple}[name[6]]())
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name in _TUPLES:
+            stack[-_TUPLES[name] :] = [tuple(stack[-_TUPLES[name] :])]
+        elif name in ("APPEND", "SETITEM"):
+            _add(stack, stack[-1:] if name == "APPEND" else stack[-2:])
+        elif name in ("APPENDS", "SETITEMS", "TUPLE"):
+            _close(stack, name)
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            memo[len(memo) if argument is None else argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise ValueError(f"it is no plain data ({name})")
+    return stack[-1]
+
+
+def _close(stack: list[Any], name: str) -> None:
+    """Use what came since the last mark."""
+    at = max(i for i, each in enumerate(stack) if each is _MARK)
+    items = stack[at + 1 :]
+    del stack[at:]
+    if name == "TUPLE":
+        stack.append(tuple(items))
+    else:
+        stack.extend(items)
+        _add(stack, items)
+
+
+def _add(stack: list[Any], items: list[Any]) -> None:
+    """Put the last values of the stack into the list or dict before them."""
+    if not items:
+        return
+    del stack[-len(items) :]
+    if isinstance(stack[-1], list):
+        stack[-1].extend(items)
+    else:
+        stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+
+def _sniff(sample: Sample) -> float:
+    keys = ("entries", "time_created_ns", "profiling_name")
+    is_json = sample.has("entries", "profiling_name") or sample.has("pg_config", "entries")
+    is_pickle = sample.head[:1] == b"\x80" and all(key.encode() in sample.head for key in keys)
+    return CERTAIN if is_json or is_pickle else 0.0
+
+
+FORMAT: Final = Format(
+    _read,
+    _sniff,
+    takes_many=True,
+    tool="PyTorch's flight recorder: JSON, or pickle (which is never loaded)",
+    brings="collectives by process group and sequence number, which rank is behind",
+    lacks="ends that its watchdog has not seen, channels, the GPU's times, stacks",
+    tested="2.13: dumps of gloo on a CPU (2.10 of the format)",
+)
