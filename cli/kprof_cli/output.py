@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kprof.capture.printable import printable, printable_json
@@ -77,6 +80,15 @@ def stop_for(missed: Sequence[MissedBar]) -> None:
         note(bar.sentence)
     if missed:
         raise typer.Exit(EXIT_BAR_MISSED)
+
+
+def program() -> str:
+    """What starts kprof from here: `kprof`, or the path of the command that runs, if the shell does
+    not find it by name."""
+    started = Path(sys.argv[0])
+    if started.name != "kprof" or shutil.which("kprof") is not None:
+        return "kprof"
+    return shlex.quote(str(started))
 
 
 def note(text: str) -> None:
@@ -152,8 +164,10 @@ Column = tuple[str, list[Any]]
 def _fitting(columns: list[Column], limit: int) -> tuple[list[Column], list[str]]:
     """The columns that fit the terminal, and the names of the rest.
 
-    Drops the least important first.
+    Drops the least important first. A pipe or a file gets all, unless COLUMNS states a width.
     """
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return columns, []
     available = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
     left_out = []
     names = [name for name, _ in columns]

@@ -20,6 +20,7 @@ from kprof_cli.output import (
     print_json,
     print_json_text,
     print_rows,
+    program,
     progress_bar,
     say,
     show,
@@ -84,10 +85,14 @@ def trace_of(capture: Capture, text: SelectionText) -> Trace:
     return select(trace, text)
 
 
-def view_command(run: Path, text: SelectionText) -> str:
+def view_command(run: Path, text: SelectionText | None = None) -> str:
     """The command that opens the selected part of a capture in Perfetto."""
-    given = [f"--{name}={value}" for name, value in asdict(text).items() if value is not None]
-    return shlex.join(["kprof", "view", str(run), *given])
+    given = [
+        f"--{name}={value}"
+        for name, value in asdict(text or SelectionText()).items()
+        if value is not None
+    ]
+    return f"{program()} {shlex.join(['view', str(run), *given])}"
 
 
 def open_summary(run: Path, text: SelectionText, dask: str | None) -> Summary:
@@ -172,6 +177,7 @@ def waits(
 
     summary = open_summary(run, selection, dask)
     _note_what_is_left_out(summary)
+    _note_without_waits(summary)
     has_queues = any(rule.in_block for rule in summary.trace.regions.flows)
     if has_queues and by in (WaitsKey.PEER, WaitsKey.MATRIX, WaitsKey.SENDER):
         note("warps that wait for others of their block wait for no rank: --by role has them")
@@ -197,6 +203,24 @@ def waits(
         if by is WaitsKey.PEER and not is_json:
             frame["peer"] = frame["peer"].astype(object).where(frame["peer"] >= 0, "none")
     print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
+
+
+def _note_without_waits(summary: Summary) -> None:
+    """Why the table is empty, where there is nothing to wait in."""
+    from kprof import analysis
+    from kprof.regions import Category
+
+    if len(analysis.waits(summary, by="rank")):
+        return
+    waiting = (Category.WAIT, Category.SYNC)
+    names = [each.name for each in summary.trace.regions.regions if each.category in waiting]
+    if names:
+        note(f"no wait was recorded; regions that wait: {', '.join(names[:8])}")
+        return
+    note(
+        "no region of this capture is a wait; give one the category wait or sync in regions.h, or "
+        "for imported events in a file for kprof import --regions"
+    )
 
 
 def _note_what_is_left_out(summary: Summary) -> None:

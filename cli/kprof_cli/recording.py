@@ -19,7 +19,7 @@ from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import CAPTURE_OUTPUT, command
-from kprof_cli.output import note, say
+from kprof_cli.output import note, program, say
 from kprof_cli.summary import print_summary
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def recover(path: Path, output: Path | None = None, force: bool = False) -> None
     for loss in describe_losses(capture.manifest):
         note(loss)
     say(f"capture  {capture.path}")
-    say(f"next     kprof report {capture.path}")
+    say(f"next     {program()} report {capture.path}")
 
 
 def record_and_summarise(request: RecordRequest) -> Recording:

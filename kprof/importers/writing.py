@@ -28,7 +28,7 @@ from kprof.capture.manifest import (
 )
 from kprof.capture.printable import utf8
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, ImportSummary, Taken
+from kprof.importers.foreign import NONE, ForeignEvents, ImportSummary, Taken
 from kprof.importers.guesses import (
     category_of,
     describe_categories,
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _NOT_ALIGNED: Final = (
-    "imported events carry no clock calibration; give a bound if all ranks read one clock"
+    "imported events carry no clock calibration; if all ranks read one clock, import with --bound, "
+    "such as --bound 100ns"
 )
 # Why times cannot be compared, even if a bound is stated.
 _SAME_START: Final = (
@@ -70,7 +71,7 @@ def write_foreign(
     declared = [region.name for region in (regions.regions if regions else ())]
     _check_regions(events, declared, origin)
     fields, payload = _pack_fields(events, origin)
-    table, region_ids = _region_table(events, regions, fields)
+    table, region_ids = _region_table(events, regions, fields, origin)
     known = {*declared, *events.marks, *events.categories}
     undeclared = [name for name in _used_names(events) if name not in known]
     guesses = (*events.guesses, *_described(events), *describe_categories(undeclared))
@@ -154,16 +155,22 @@ def _check(events: ForeignEvents, origin: str) -> None:
 
 
 def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...], Ints]:
-    """Payload fields just wide enough for their values; a field's largest value means "clamped"."""
+    """Payload fields just wide enough for their values; a field's largest value means "clamped".
+
+    -1 stands for an event without the field.
+    """
     fields: list[Field] = []
     payload = np.zeros(len(events), dtype=np.int64)
     shift = 0
     for name, values in events.fields.items():
-        if values.min() < 0:
-            raise ForeignFormatError(f"{origin} has a negative {name}; payload fields start at 0")
+        if values.min() < NONE:
+            raise ForeignFormatError(
+                f"{origin} has {name} {int(values.min())}; payload fields start at 0, and {NONE} "
+                "or an empty cell means none"
+            )
         bits = max(2, (int(values.max()) + 1).bit_length())
         fields.append(Field(name, bits, shift))
-        payload |= values << shift
+        payload |= np.maximum(values, 0) << shift
         shift += bits
     if shift > PAYLOAD_BITS:
         sizes = ", ".join(f"{f.name}:{f.bits}" for f in fields)
@@ -174,24 +181,48 @@ def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...],
 
 
 def _region_table(
-    events: ForeignEvents, known: RegionTable | None, fields: tuple[Field, ...]
+    events: ForeignEvents, known: RegionTable | None, fields: tuple[Field, ...], origin: str
 ) -> tuple[RegionTable, Ints]:
     """A table in the order of `known`, then the other names; and the region id of each name."""
     names = events.names
     by_name = {region.name: region for region in (known.regions if known else ())}
     ordered = [*by_name, *(name for name in dict.fromkeys(names) if name not in by_name)]
+    own = _fields_of_names(events, fields, origin)
     regions = tuple(
-        msgspec.structs.replace(by_name.get(name) or _guessed(name, events), id=i, fields=fields)
+        msgspec.structs.replace(
+            by_name.get(name) or _guessed(name, events), id=i, fields=own.get(name, fields)
+        )
         for i, name in enumerate(ordered, start=1)
     )
-    names_of_fields = {field.name for field in fields}
     flows = tuple(
         flow
         for flow in (known.flows if known else ())
-        if names_of_fields >= ({"slot"} if flow.in_block else {"peer", "slot"})
+        if all(
+            {field.name for field in regions[region - 1].fields}
+            >= ({"slot"} if flow.in_block else {"peer", "slot"})
+            for region in (flow.send, flow.wait)
+        )
     )
     ids = {region.name: region.id for region in regions}
     return RegionTable(regions, flows), np.array([ids[name] for name in names], dtype=np.int64)
+
+
+def _fields_of_names(
+    events: ForeignEvents, fields: tuple[Field, ...], origin: str
+) -> dict[str, tuple[Field, ...]]:
+    """The fields that the events of each name have: all of these events, or none."""
+    own: dict[str, tuple[Field, ...]] = {}
+    for number in np.unique(events.name).tolist():
+        rows, name = events.name == number, events.names[number]
+        has = {field.name: events.fields[field.name][rows] != NONE for field in fields}
+        for field in fields:
+            if has[field.name].any() and not has[field.name].all():
+                raise ForeignFormatError(
+                    f"{origin}: some events of region {name} have a {field.name} and some have "
+                    "none; give them two names"
+                )
+        own[name] = tuple(field for field in fields if has[field.name].all())
+    return own
 
 
 def _describe_unused_flows(declared: RegionTable | None, used: RegionTable) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kprof.errors import CorruptCaptureError, SelectionError
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-
+# What SQL sees of a capture.
+VIEWS: Final = ("events", "flows", "regions", "launches", "ranks")
 _T = TypeVar("_T")
 
 
@@ -114,7 +115,10 @@ def reading() -> Iterator[None]:
             | duckdb.PermissionException,
         ) and not isinstance(error, duckdb.InvalidInputException)
         if is_the_querys:
-            raise SelectionError(f"the query was refused: {_first_line(error)}") from error
+            text = f"the query was refused: {_first_line(error)}"
+            if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
+                text += f" The views are {', '.join(VIEWS)}."
+            raise SelectionError(text) from error
         raise CorruptCaptureError(
             f"reading the capture failed: {_first_line(error)}; record again or restore the file"
         ) from error

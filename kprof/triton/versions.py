@@ -35,5 +35,5 @@ def installed_version() -> str:
     try:
         import triton
     except ImportError:
-        raise TargetError("kprof.triton needs Triton; install 'kprof[triton]'") from None
+        raise TargetError("kprof.triton needs Triton: pip install torch triton") from None
     return str(triton.__version__)

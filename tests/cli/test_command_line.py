@@ -83,6 +83,38 @@ def test_a_table_fits_or_says_what_it_leaves_out(kprof, monkeypatch, line, colum
     assert bool(left_out) == (columns < 200)
 
 
+def test_a_pipe_gets_the_whole_table(kprof, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = kprof("stats", TRACE).out
+    assert {"median", "p95", "p99"} <= set(out.split("\n")[1].split())
+    assert "lack of width" not in out
+
+
+def test_a_wrong_table_lists_the_views(kprof):
+    views = "events, flows, regions, launches, ranks"
+    assert views in kprof("query", TRACE, "SELECT * FROM nope").error_line
+    # A wrong column is about one of them.
+    assert views not in kprof("query", TRACE, "SELECT nope FROM events").error_line
+
+
+def test_waits_of_a_kernel_without_any_say_so(kprof, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text("rank,block,region,start_ns,duration_ns\n0,0,compute,1,5\n")
+    assert kprof("import", table, "-o", tmp_path / "run.kprof").code == 0
+    assert "no region of this capture is a wait" in kprof("waits", tmp_path / "run.kprof").err
+    assert "no wait" not in kprof("waits", TRACE).err
+
+
+def test_commands_that_are_printed_work_where_kprof_has_no_name(monkeypatch, tmp_path):
+    from kprof_cli.output import program
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["my venv/bin/kprof", "demo"])
+    assert program() == "'my venv/bin/kprof'"
+    (tmp_path / "kprof").touch(mode=0o755)
+    assert program() == "kprof"
+
+
 @pytest.mark.parametrize(
     "line",
     [

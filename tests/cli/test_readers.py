@@ -393,7 +393,8 @@ def test_an_unreadable_bar_is_one_line(kprof, small):
 
 def test_doctor_knows_every_target_and_extra(kprof):
     checks = {check["name"]: check for check in json.loads(kprof("doctor", "--json").out)["rows"]}
-    assert {"target cpu", "target cuda", "target hip", "kprof[torch]", "kprof[view]"} <= set(checks)
+    assert {"target cpu", "target cuda", "target hip", "torch", "viztracer"} <= set(checks)
+    assert {"triton", "distributed"} <= set(checks)
     assert checks["target cpu"]["is_ok"]
     assert all(check["is_ok"] or check["remedy"] for check in checks.values())
     assert "target cuda" in kprof("doctor").out

@@ -15,7 +15,7 @@ from pages import ROOT
 
 needs_mkdocs = pytest.mark.skipif(
     importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None,
-    reason="needs mkdocs-material and mkdocstrings: pip install 'kprof[docs]'",
+    reason="needs mkdocs-material and mkdocstrings: pip install '.[docs]'",
 )
 
 

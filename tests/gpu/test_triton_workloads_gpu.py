@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
         importlib.util.find_spec("triton") is None,
-        reason="Triton is missing: pip install 'kprof[triton]'",
+        reason="Triton is missing: pip install torch triton",
     ),
 ]
 

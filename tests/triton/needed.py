@@ -9,7 +9,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-MISSING = "Triton is missing: pip install 'kprof[triton]'"
+MISSING = "Triton is missing: pip install torch triton"
 
 
 def version_of(text: str) -> tuple[int, int]:

@@ -274,6 +274,28 @@ def test_ends_instead_of_durations(tmp_path: Path) -> None:
     assert rows(summary.path, "start_ns, duration_ns") == [(10, 15)]
 
 
+@pytest.mark.parametrize("none", ["", "-1"])
+def test_a_region_may_have_no_peer(none: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    lines = [f"0,0,compute,10,5,{none},{none}", "0,0,dispatch-send,20,5,1,3"]
+    lines += ["1,0,dispatch-recv,20,9,0,3"]
+    file.write_text("\n".join(["rank,block,region,start_ns,duration_ns,peer,slot", *lines]))
+    path = import_events("table", [file], tmp_path / "run.kprof", regions=REGIONS).path
+    assert rows(path, "region, coalesce(peer, -1)") == [
+        ("compute", -1),
+        ("dispatch-send", 1),
+        ("dispatch-recv", 0),
+    ]
+    assert kprof.open(path).sql("SELECT count(*) AS n FROM flows").to_pylist() == [{"n": 1}]
+
+
+def test_a_region_with_and_without_a_peer_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("rank,block,region,start_ns,duration_ns,peer\n0,0,a,1,1,2\n0,0,a,2,1,\n")
+    with pytest.raises(ForeignFormatError, match="region a have a peer and some have none"):
+        import_events("table", [file], tmp_path / "run.kprof")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

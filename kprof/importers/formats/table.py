@@ -3,7 +3,7 @@
 rank, block, region, start_ns     needed
 duration_ns or end_ns             needed, one of them
 warp, launch                      -1 and 0 where absent
-peer, slot, bytes                 payload fields, where present
+peer, slot, bytes                 payload fields, where present; -1 or an empty cell: none
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions, Taken
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -57,7 +57,7 @@ def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
         start_ns=start_ns,
         duration_ns=_durations(table, start_ns, file),
         names=tuple(names.tolist()),
-        fields=_present(table, _FIELDS, file),
+        fields=_present(table, _FIELDS, file, empty=NONE),
         taken=tuple(Taken(what, f"column {column}") for what, column in _COLUMNS.items()),
         **_present(table, ("warp", "launch"), file),
     )
@@ -86,12 +86,13 @@ def _names(table: pa.Table, file: Path) -> Any:
     return np.array(names, dtype=str)
 
 
-def _integers(table: pa.Table, name: str, file: Path) -> Any:
-    """A column of whole numbers, shape (n,)."""
+def _integers(table: pa.Table, name: str, file: Path, empty: int | None = None) -> Any:
+    """A column of whole numbers, shape (n,), with `empty` in empty cells, or without these."""
     import pyarrow as pa
 
     try:
         column = table[name].combine_chunks().cast(pa.int64())
+        column = column if empty is None else column.fill_null(empty)
     except pa.ArrowException as error:
         raise ForeignFormatError(f"{file}: column {name} is not whole numbers: {error}") from error
     if column.null_count:
@@ -101,8 +102,11 @@ def _integers(table: pa.Table, name: str, file: Path) -> Any:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _present(table: pa.Table, names: Sequence[str], file: Path) -> dict[str, Any]:
-    return {name: _integers(table, name, file) for name in names if name in table.column_names}
+def _present(
+    table: pa.Table, names: Sequence[str], file: Path, empty: int | None = None
+) -> dict[str, Any]:
+    known = [name for name in names if name in table.column_names]
+    return {name: _integers(table, name, file, empty) for name in known}
 
 
 def _durations(table: pa.Table, start_ns: Any, file: Path) -> Any:
@@ -122,7 +126,8 @@ def _sniff(sample: Sample) -> float:
 FORMAT: Final = Format(
     _read,
     _sniff,
-    tool="CSV or Parquet with the columns of `kprof/importers/formats/table.py`",
-    brings="every column named there",
+    tool="CSV or Parquet with a row per event",
+    brings="`rank`, `block`, `region`, `start_ns`, and `duration_ns` or `end_ns`; where present "
+    "`warp`, `launch`, and the payload fields `peer`, `slot`, `bytes` (-1 or an empty cell: none)",
     lacks="other columns",
 )

@@ -350,7 +350,7 @@ def _check_num_procs(num_procs: int) -> None:
     if importlib.util.find_spec("torch") is None:
         raise WorkloadError(
             "--nproc starts the ranks through torchrun, which is not installed; "
-            'pip install "kprof[torch]", or leave --nproc out and start the ranks with '
+            "pip install torch, or leave --nproc out and start the ranks with "
             "a launcher of your own"
         )
 
