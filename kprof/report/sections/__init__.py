@@ -9,6 +9,7 @@ from kprof.analysis import DoubtKind
 from kprof.report.blocks import Block, Depth, Paragraph, Section, Tone
 from kprof.report.sections.clocks import clocks
 from kprof.report.sections.details import ABOUT, details
+from kprof.report.sections.kernels import kernels
 from kprof.report.sections.parts import Figures
 from kprof.report.sections.places import blocks, launches, ranks, regions
 from kprof.report.sections.waiting import path, waits
@@ -39,6 +40,7 @@ def _why_no_times(report: Report) -> list[Block]:
 
 
 _SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Report, Figures], list[Block]]], ...]] = (
+    ("kernels", "Kernels", "which of them make a call long", kernels),
     ("path", "Critical path", "what determines the length of a call", path),
     ("waits", "Waits", "who waits for whom, and for how long", waits),
     ("blocks", "Blocks", "spans of single blocks, work and waits of all", blocks),
