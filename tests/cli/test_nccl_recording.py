@@ -253,3 +253,22 @@ def test_a_damaged_ring_harms_nothing_else(tools, tmp_path, seed):
     data[at] = draw.integers(0, 256, len(at))
     data.tofile(ring.path)
     collect(tmp_path, (), None, "")
+
+
+def test_the_table_of_collectives(tools, tmp_path):
+    recorded(
+        tools, tmp_path / "run.kprof", "ranks=3", "calls=7", "channels=4", "turns=1", "delay=9000"
+    )
+    from kprof.analysis.collectives import collectives
+    from kprof.analysis.summary import Summary
+    from kprof.trace import Trace
+
+    rows = collectives(Summary.of(Trace.open(tmp_path / "run.kprof"))).to_dict("records")
+    # Channel c takes 20 + c us, and rank r begins 10 r ns after rank 0.
+    assert [(row["kernel"], row["last_rank"], row["calls"]) for row in rows] == [
+        *(("AllReduce RING LL", 0, 3), ("AllReduce RING LL", 2, 2), ("AllReduce RING LL", 1, 2)),
+    ]
+    assert rows[0]["wait_ns"] == 3 * 4 * (8992 + 8982)
+    assert [(row["transfer_ns"], row["slowest_block"], row["lag_ns"]) for row in rows] == [
+        (21499, 3, 1501)
+    ] * 3
