@@ -38,6 +38,8 @@ from kprof.abi import MAX_REGION_ID
 from kprof.errors import RegionError
 
 PAYLOAD_BITS: Final = 32
+# The names of spans that are a warp's whole life begin so, and go on with the kernel's.
+LIFETIME: Final = "warp of "
 
 
 class Category(str, Enum):

@@ -72,3 +72,9 @@ def command(**own: ParameterInfo) -> Callable[[Callable[..., None]], Callable[..
         return run
 
     return declare
+
+
+def defaults_of(function: Callable[..., None]) -> dict[str, Any]:
+    """The default of each parameter of a command, by name."""
+    parameters = inspect.signature(function).parameters
+    return {name: each.default for name, each in parameters.items()}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
@@ -17,8 +17,9 @@ from typer import Argument, Option
 from kprof.errors import KprofError, NothingRecordedError, RecorderError, SelectionError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.trace.selection import parse_numbers, parse_size_bytes
+from kprof_cli.any_kernel import record_any_kernel
 from kprof_cli.info import describe_overhead
-from kprof_cli.options import CAPTURE_OUTPUT, command
+from kprof_cli.options import CAPTURE_OUTPUT, command, defaults_of
 from kprof_cli.output import note, program, say
 from kprof_cli.summary import print_summary
 
@@ -68,6 +69,12 @@ _wanted = functools.partial(Option, rich_help_panel="What is recorded")
         help="Also record the Triton kernels of torch.compile, with one span per program.",
     ),
     nccl=Option("--nccl", help="Also record the collectives of NCCL or RCCL, with any framework."),
+    any_kernel=Option(
+        "--any-kernel",
+        help="Record the lifetime of every warp of every kernel, instrumented or not, with "
+        "NVIDIA's run-iket.",
+    ),
+    kernels=_wanted(metavar="GLOB", help="With --any-kernel: keep kernels with such names only."),
     drain=Option(
         "--drain", help="Write events to disk while CMD runs, for runs that do not fit the arena."
     ),
@@ -111,6 +118,8 @@ def record(
     measure_overhead: bool = False,
     inductor: bool = False,
     nccl: bool = False,
+    any_kernel: bool = False,
+    kernels: str | None = None,
     force: bool = False,
     drain: bool = False,
     ring: str | None = None,
@@ -134,24 +143,29 @@ def record(
     """
     from kprof.recording.launcher.record import RecordRequest
 
-    fits_by_itself = inductor and (arena_size, ring, keep_slowest) == (None, None, None)
-    arena_size = arena_size or (_ARENA_SIZE_OF_INDUCTOR if inductor else _ARENA_SIZE)
+    _run_any_kernel(locals())
+    drain |= inductor and (arena_size, ring, keep_slowest) == (None, None, None)
     request = RecordRequest(
         command=tuple(workload),
         output=output,
         num_procs=nproc,
-        arena_bytes=parse_size_bytes(arena_size, "--arena-size"),
+        arena_bytes=_arena_bytes(arena_size, inductor),
         force=force,
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
         nccl_plugin=_nccl_plugin(measure_overhead) if nccl else None,
         hang_after_s=hang_after,
-        retention=_retention(
-            drain or fits_by_itself, ring, arena, slower_than, _slowest(keep_slowest)
-        ),
+        retention=_retention(drain, ring, arena, slower_than, keep_slowest),
         wanted=_choose(skip, calls, every, times, sample, ranks=ranks, blocks=blocks, warps=warps),
     )
     raise typer.Exit(_run(request, strict=strict, is_foreign=(inductor or nccl) and not strict))
+
+
+def _run_any_kernel(given: dict[str, Any]) -> None:
+    """End the command here if it records any kernel; `given` are the parameters of `record`."""
+    if given["any_kernel"] or given["kernels"]:
+        defaults = defaults_of(record)
+        raise typer.Exit(record_any_kernel({name: given[name] for name in defaults}, defaults))
 
 
 def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
@@ -226,7 +240,11 @@ def _typed() -> Iterator[None]:
 
 @_typed()
 def _retention(
-    drain: bool, ring: str | None, arena: ArenaPlace, slower_than: float, keep_slowest: int
+    drain: bool,
+    ring: str | None,
+    arena: ArenaPlace,
+    slower_than: float,
+    keep_slowest: int | None,
 ) -> Retention:
     """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too."""
     from kprof.recording.retention.retention import Retention
@@ -238,7 +256,7 @@ def _retention(
         drain,
         0 if ring is None else _ring_bytes(ring),
         slower_than,
-        keep_slowest,
+        _slowest(keep_slowest),
         is_host_ring or arena is ArenaPlace.HOST,
     )
 
@@ -254,6 +272,11 @@ def _choose(
         name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None
     }
     return Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only)
+
+
+def _arena_bytes(size: str | None, inductor: bool) -> int:
+    usual = _ARENA_SIZE_OF_INDUCTOR if inductor else _ARENA_SIZE
+    return parse_size_bytes(size or usual, "--arena-size")
 
 
 def _ring_bytes(size: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -62,18 +61,19 @@ def write_foreign(
     regions: RegionTable | None,
     bound_ns: float | None,
     force: bool,
+    command: tuple[str, ...] = (),
 ) -> ImportSummary:
     """Write a capture. `regions` and `bound_ns` are those of kprof.importers.import_events.
 
-    What regions do not declare is guessed, and the guesses are kept in the manifest.
+    What regions do not declare is guessed, and the guesses are kept in the manifest. `command` is
+    what was recorded, where kprof has started it.
     """
     _check(events, origin)
-    declared = [region.name for region in (regions.regions if regions else ())]
+    declared = regions.names if regions else []
     _check_regions(events, declared, origin)
     fields, payload = _pack_fields(events, origin)
     table, region_ids = _region_table(events, regions, fields, origin)
-    known = {*declared, *events.marks, *events.categories}
-    undeclared = [name for name in _used_names(events) if name not in known]
+    undeclared = _undeclared(events, declared)
     guesses = (*events.guesses, *_described(events), *describe_categories(undeclared))
     taken = (*events.taken, *_categories(table, set(_used_names(events)), set(undeclared)))
     doubt = _SAME_START if do_ranks_start_together(events.rank, events.start_ns) else ""
@@ -86,7 +86,8 @@ def write_foreign(
             _write_rank(temporary, rank, events, rows, region_ids, payload)
             infos.append(_rank_info(rank, events, rows, table))
         alignment, note = _alignment(ranks, bound_ns, doubt)
-        manifest = _manifest(infos, origin, alignment, note, guesses)
+        source = command or ("kprof", "import", origin)
+        manifest = _manifest(infos, source, alignment, note, guesses)
         finish_capture(temporary, output, manifest, force=force)
     except BaseException:
         # Unlike a recording that was cut off, an import can be repeated.
@@ -246,6 +247,12 @@ def _used_names(events: ForeignEvents) -> list[str]:
     return [events.names[i] for i in np.unique(events.name).tolist()]
 
 
+def _undeclared(events: ForeignEvents, declared: list[str]) -> list[str]:
+    """Names of spans whose category nobody says."""
+    known = {*declared, *events.marks, *events.categories}
+    return [name for name in _used_names(events) if name not in known]
+
+
 def _check_regions(events: ForeignEvents, declared: list[str], origin: str) -> None:
     """Refuse a regions file of another kernel, which would silently change nothing."""
     if declared and not set(declared) & set(events.names):
@@ -291,14 +298,17 @@ def _rank_info(rank: int, events: ForeignEvents, rows: Ints, table: RegionTable)
 
 
 def _launches(events: ForeignEvents, numbers: list[int]) -> tuple[Launch, ...]:
-    ordinals: Counter[str] = Counter()
-    launches = []
-    for number in numbers:
-        kernel = utf8(events.kernels.get(number, events.kernel))
-        # Where nothing says the number of blocks, some may have no events.
-        launches.append(Launch(number, kernel, ordinals[kernel], *events.grids.get(number, ())))
-        ordinals[kernel] += 1
-    return tuple(launches)
+    # Nothing says which launches of several kernels make a call, so that each is one. Where nothing
+    # says the number of blocks, some may have no events.
+    return tuple(
+        Launch(
+            number,
+            utf8(events.kernels.get(number, events.kernel)),
+            ordinal,
+            *events.grids.get(number, ()),
+        )
+        for ordinal, number in enumerate(numbers)
+    )
 
 
 def _alignment(
@@ -314,7 +324,7 @@ def _alignment(
 
 def _manifest(
     infos: list[RankInfo],
-    origin: str,
+    command: tuple[str, ...],
     alignment: Alignment | None,
     note: str,
     guesses: tuple[str, ...],
@@ -326,7 +336,7 @@ def _manifest(
     return Manifest(
         format_version=FORMAT_VERSION,
         kprof_version=kprof.__version__,
-        command=("kprof", "import", utf8(origin)),
+        command=tuple(map(utf8, command)),
         created_utc=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         world_size=world_size,
         exit_code=None,

@@ -18,11 +18,9 @@ from kprof.importers.collector import Collector, Place
 from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
 from kprof.importers.reading import read_json
 from kprof.importers.sample import Sample
-from kprof.regions import Category
+from kprof.regions import LIFETIME, Category
 
 STEP_NS: Final = 32.0
-# The name of the span that is a warp's life.
-WARP: Final = "warp"
 _OF_ONE_WARP: Final = 0
 
 
@@ -105,7 +103,7 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         files[0],
         kernels=kernels,
         grids=grids,
-        categories={WARP: Category.OTHER},
+        categories={LIFETIME + kernel: Category.OTHER for kernel in kernels.values()},
         taken=(
             Taken("rank", "the order of the files"),
             Taken("block", "ctaId, x first"),
@@ -133,7 +131,12 @@ def _collect(found: Collector, file: _File, launch: _Launch, place: Place) -> No
         return place._replace(block=block, warp=warp, hw_id=location.sm_id)
 
     for life in launch.warpLifetimes:
-        found.span(at(life.loc_idx), WARP, life.start_ts, life.end_ts - life.start_ts)
+        found.span(
+            at(life.loc_idx),
+            LIFETIME + launch.kernelName,
+            life.start_ts,
+            life.end_ts - life.start_ts,
+        )
     for marker in launch.markers:
         name = file.string_table[_checked(marker.marker_name_idx)]
         found.mark(at(marker.loc_idx), name, marker.timestamp)

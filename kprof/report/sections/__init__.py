@@ -10,6 +10,7 @@ from kprof.report.blocks import Block, Depth, Paragraph, Section, Tone
 from kprof.report.sections.clocks import clocks
 from kprof.report.sections.details import ABOUT, details
 from kprof.report.sections.kernels import kernels
+from kprof.report.sections.lifetimes import lifetimes
 from kprof.report.sections.parts import Figures
 from kprof.report.sections.places import blocks, launches, ranks, regions
 from kprof.report.sections.waiting import path, waits
@@ -45,6 +46,7 @@ _SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Report, Figures], list[Blo
     ("waits", "Waits", "who waits for whom, and for how long", waits),
     ("blocks", "Blocks", "spans of single blocks, work and waits of all", blocks),
     ("ranks", "Ranks", "work, waits and efficiency by rank", ranks),
+    ("lifetimes", "Warps of kernels", "waves, tails and the slowest block by kernel", lifetimes),
     ("launches", "Launches", "how long each took", launches),
     ("regions", "Regions and rates", "times, GB/s and FLOP/s by region", regions),
     ("clocks", "Clocks and losses", "error bounds, and what was not recorded", clocks),

@@ -52,7 +52,15 @@ def read(files: list[Path]) -> list[Row]:
         for launch in file["launches"]:
             for life in launch["warpLifetimes"]:
                 rows.append(
-                    row(rank, file, launch, life["locIdx"], "warp", life["startTs"], life["endTs"])
+                    row(
+                        rank,
+                        file,
+                        launch,
+                        life["locIdx"],
+                        f"warp of {launch['kernelName']}",
+                        life["startTs"],
+                        life["endTs"],
+                    )
                 )
             for mark in launch["markers"]:
                 name = file["stringTable"][mark["markerNameIdx"]]

@@ -1,0 +1,81 @@
+"""Kernels of which every warp's lifetime is known: waves, tails, and the block that stands out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.report.blocks import Block, Column
+from kprof.report.sections import parts
+from kprof.report.sections.parts import Figures, Of, table
+
+if TYPE_CHECKING:
+    from kprof.report.model import Report
+
+_LONGEST_NAME: Final = 40
+_ABOUT: Final = (
+    "Means over launches. Tail: from when half of the processors are done to the end. Late start: "
+    "the last block of the first wave after its first. Gap: since the rank's earlier launches "
+    "ended. Imbalance: the busiest processor beside the mean."
+)
+
+
+def lifetimes(report: Report, figures: Figures) -> list[Block]:
+    """A row per kernel and rank; nothing where no lifetimes were recorded."""
+    del figures
+    groups: dict[tuple[str, int], list[dict[Any, Any]]] = {}
+    for row in report.rows("warp_lifetimes"):
+        groups.setdefault((row["kernel"], row["rank"]), []).append(row)
+    if not groups:
+        return []
+    rows = sorted(map(_of_kernel, groups.values()), key=lambda row: -row["total_ns"])
+    found = table(
+        rows,
+        parts.words("kernel"),
+        parts.rank(),
+        parts.number("launches"),
+        parts.number("blocks"),
+        parts.number("waves"),
+        parts.time("duration", "duration_ns"),
+        parts.time("tail", "tail_ns"),
+        parts.time("late start", "late_start_ns"),
+        parts.time("gap", "gap_ns"),
+        Of(Column("imbalance"), lambda row: f"{row['imbalance']:.2f}x"),
+        parts.words("slowest block", "slowest"),
+        title="Kernels by their warps",
+        about=_ABOUT,
+        what="kernels",
+        which="those that take most",
+    )
+    return [found]
+
+
+def _of_kernel(launches: list[dict[Any, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        name: _mean([launch[name] for launch in launches if _is_known(launch[name])])
+        for name in ("duration_ns", "tail_ns", "late_start_ns", "gap_ns", "imbalance")
+    }
+    ((block, hw_id), number) = Counter(
+        (launch["slowest_block"], launch["slowest_hw_id"]) for launch in launches
+    ).most_common(1)[0]
+    ratio = _mean([launch["slowest_ns"] / max(1, launch["median_ns"]) for launch in launches])
+    name = launches[0]["kernel"]
+    is_long = len(name) > _LONGEST_NAME
+    return row | {
+        "kernel": f"{name[: _LONGEST_NAME - 3]}..." if is_long else name,
+        "rank": launches[0]["rank"],
+        "launches": len(launches),
+        "blocks": max(launch["blocks"] for launch in launches),
+        "waves": max(launch["waves"] for launch in launches),
+        "total_ns": sum(launch["duration_ns"] for launch in launches),
+        "slowest": f"{block} on processor {hw_id} in {number} of {len(launches)}, "
+        f"{ratio:.1f}x the median",
+    }
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and value == value
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

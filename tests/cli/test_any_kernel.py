@@ -1,0 +1,112 @@
+"""`kprof record --any-kernel` with a stand-in for NVIDIA's run-iket, which no CPU can run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from foreign_files import DATA
+
+# Runs the command, and writes a trace as the real tool does: a file per process, by its options.
+RUN_IKET = f"""#!{sys.executable}
+import gzip, json, os, pathlib, subprocess, sys
+options, command = sys.argv[1:], sys.argv[sys.argv.index("--") + 1:]
+assert options[:4] == ["profile", "--warp-trace", "--postprocess", "json"], options
+folder = pathlib.Path(options[options.index("--output-dir") + 1])
+code = subprocess.run(command).returncode
+if os.environ.get("STAND_IN") == "refuses":
+    sys.exit("no GPU of SM90 or later")
+folder.mkdir(parents=True)
+data = gzip.decompress(pathlib.Path({str(DATA / "iket_warp_trace.json.gz")!r}).read_bytes())
+if os.environ.get("STAND_IN") == "is cut":
+    data = data[:1000]
+(folder / f"iket_pid_{{os.getpid()}}.trace.json").write_bytes(data)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    path = tmp_path / "bin" / "run-iket"
+    path.parent.mkdir()
+    path.write_text(RUN_IKET)
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_INJECTION64_PATH", raising=False)
+
+
+def record(kprof, tmp_path, *options, command=("true",)):
+    return kprof("record", "--any-kernel", "-o", tmp_path / "run.kprof", *options, "--", *command)
+
+
+def test_the_slow_program_of_an_uninstrumented_kernel_is_named(kprof, tool, tmp_path):
+    result = record(kprof, tmp_path)
+    assert result.code == 0
+    assert "6,112 events of 1 rank" in result.out
+    report = kprof("report", tmp_path / "run.kprof").out
+    assert "Block 77 of rank 0 runs warp of late 16.5x slower than the rest" in report
+    assert "77 on processor 99 in 2 of 2, 16.4x the median" in report
+    assert [path.name for path in tmp_path.iterdir() if "iket" in path.name] == []
+
+
+def test_every_rank_has_its_file(kprof, tool, tmp_path):
+    command = (sys.executable, "-c", "import os; print('rank', os.environ['RANK'])")
+    result = record(kprof, tmp_path, "--nproc", 2, command=command)
+    assert result.code == 0
+    assert "12,224 events of 2 ranks" in result.out
+    assert "not comparable between ranks" in result.out
+    query = "SELECT rank, count(*) AS n FROM events GROUP BY rank ORDER BY rank"
+    found = json.loads(kprof("query", tmp_path / "run.kprof", query, "--json").out)["rows"]
+    assert [tuple(row.values()) for row in found] == [(0, 6112), (1, 6112)]
+
+
+def test_kernels_and_calls_that_are_kept(kprof, tool, tmp_path):
+    result = record(kprof, tmp_path, "--kernels", "la*", "--calls", 1, "--skip", 1)
+    assert "1,056 events of 1 rank" in result.out
+    assert "events of launches that were not asked for: 5,056" in result.out
+    nothing = record(kprof, tmp_path, "--kernels", "gemm*", "--force")
+    assert nothing.code == 1
+    assert "kernels: _ZN2at6native43_GLOBAL__N__b6de9c8c_10_S, late" in nothing.error_line
+
+
+def test_the_exit_code_is_the_commands(kprof, tool, tmp_path):
+    result = record(kprof, tmp_path, command=("sh", "-c", "exit 7"))
+    assert result.code == 7
+    assert (tmp_path / "run.kprof").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "said", "is_kept"),
+    [("refuses", "wrote no trace", False), ("is cut", "are kept in", True)],
+)
+def test_a_refusal_is_one_line(kprof, tool, tmp_path, monkeypatch, stand_in, said, is_kept):
+    monkeypatch.setenv("STAND_IN", stand_in)
+    result = record(kprof, tmp_path)
+    assert result.code == 1
+    assert said in result.err.splitlines()[-1]
+    assert any(".iket-" in path.name for path in tmp_path.iterdir()) == is_kept
+    assert not (tmp_path / "run.kprof").exists()
+
+
+def test_without_run_iket_one_line_says_how_to_get_it(kprof, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin")
+    result = record(kprof, tmp_path)
+    assert result.code == 1
+    assert "pip install nvidia-cutlass-dsl-libs-base" in result.error_line
+
+
+def test_another_injection_is_named(kprof, tool, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/other.so")
+    assert "CUDA_INJECTION64_PATH names /opt/other.so" in record(kprof, tmp_path).error_line
+
+
+def test_options_without_effect_are_refused(kprof, tool, tmp_path):
+    result = record(kprof, tmp_path, "--drain", "--ring", "1MiB")
+    assert result.code == 2
+    assert "--drain, --ring cannot be used with --any-kernel" in result.err
+    alone = kprof("record", "--kernels", "x", "-o", tmp_path / "run.kprof", "--", "true")
+    assert alone.code == 2
+    assert "--kernels is for --any-kernel" in alone.err
