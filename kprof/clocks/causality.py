@@ -41,7 +41,11 @@ _STEEPEST: Final = 2 * MAX_DRIFT
 _MAX_PASSES: Final = 8
 # How often the limits of pairs without a way back are tightened by those of the others.
 _MAX_ROUNDS: Final = 3
+# How many windows are one line where a window lacks messages, as well as all of them.
+_WIDTHS: Final = (2, 4, 8, 16)
 _NEGLIGIBLE_NS: Final = 0.5
+# All ranks are bounded against all: with more, that takes hours.
+_MAX_RANKS: Final = 2048
 # With more unknowns, the estimate is the middle at the ends of windows.
 _MAX_KEPT_AWAY: Final = 1000
 # Contradictions up to this are rounding.
@@ -241,7 +245,8 @@ class Clocks:
         for first, points in enumerate(by_window):
             ends.tighten(first, first + 1, points)
         has_gaps = any(pair not in each for each in by_window for pair in sides)
-        for width in _widths(len(by_window)) if has_gaps else ():
+        widths = {width for width in _WIDTHS if width < len(by_window)} | {len(by_window)}
+        for width in sorted(widths) if has_gaps else ():
             for first, points in enumerate(ends.windows(sides, width)):
                 ends.tighten(first, first + width, points)
         ends.spread()
@@ -281,14 +286,12 @@ class Clocks:
 
     def _off_axis_ns(self, fit: Fit) -> float:
         """How far a clock can be from the axis once `_correct` has used this fit."""
-        rest_ns = fit.offset_ns - _lines(fit)
+        slope, at_zero_ns = _line(fit)
+        rest_ns = fit.offset_ns - fit.at_ns[:, None] * slope - at_zero_ns
         return float(fit.bounds_ns.max() + np.ptp(rest_ns, axis=1).max())
 
     def _correct(self, fit: Fit) -> None:
-        lines = _lines(fit)
-        length_ns = fit.at_ns[-1] - fit.at_ns[0]
-        slope = (lines[-1] - lines[0]) / length_ns
-        at_zero_ns = lines[0] - slope * fit.at_ns[0]
+        slope, at_zero_ns = _line(fit)
         self._offset_ns = self._offset_ns * (1 - slope) - at_zero_ns
         self._rate = (1 + self._rate) * (1 - slope) - 1
 
@@ -359,22 +362,18 @@ def _pair_clock(
     )
 
 
-def _widths(num_windows: int) -> list[int]:
-    """2, 4, ... and all."""
-    return [1 << i for i in range(1, num_windows.bit_length()) if 1 << i < num_windows] + (
-        [num_windows] if num_windows > 1 else []
-    )
-
-
-def _lines(fit: Fit) -> Floats:
-    """The straight line through every rank's first and last offset, at all ends."""
-    share = ((fit.at_ns - fit.at_ns[0]) / (fit.at_ns[-1] - fit.at_ns[0]))[:, None]
-    lines: Floats = fit.offset_ns[0] * (1 - share) + fit.offset_ns[-1] * share
-    return lines
+def _line(fit: Fit) -> tuple[Floats, Floats]:
+    """The line through every rank's first and last offset: slopes, and values at 0."""
+    slope = (fit.offset_ns[-1] - fit.offset_ns[0]) / (fit.at_ns[-1] - fit.at_ns[0])
+    return slope, fit.offset_ns[0] - slope * fit.at_ns[0]
 
 
 def _bounded(limits: Sequence[Limits], ranks: Sequence[int]) -> list[int]:
-    """The ranks that bound each other; raises ClockError where there are no two."""
+    """The ranks that bound each other; raises ClockError where there are no two, or too many."""
+    if len(ranks) > _MAX_RANKS:
+        raise ClockError(
+            f"{len(ranks):,} ranks are more than the {_MAX_RANKS:,} that are aligned by messages"
+        )
     said = np.full((len(ranks), len(ranks)), np.inf)
     place = {rank: idx for idx, rank in enumerate(ranks)}
     for each in limits:

@@ -80,6 +80,12 @@ def test_nothing_both_ways_is_one_sentence() -> None:
         align_by_limits(world.limits, world.rank_clocks(), "test")
 
 
+def test_too_many_ranks_are_one_sentence() -> None:
+    clocks = {rank: RankClock(0, 10, 1.0) for rank in range(3000)}
+    with pytest.raises(ClockError, match="3,000 ranks are more than the 2,048"):
+        align_by_limits([], clocks, "test")
+
+
 def test_long_recordings_have_lines_that_meet() -> None:
     world = World(np.random.default_rng(7), length_ns=3.5e10)
     world.clocks = [Clock(7e12, 0.0), Clock(7e12 + 3e8, 4e-5, 200.0, 3.5e10)]
