@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from kprof.errors import RecorderError
 
-_NAME: Final = re.compile(r"torch-rank-(\d+)(?:-\d+)?\.json\.gz", re.ASCII)
+_NAME: Final = re.compile(r"(?:torch|host)-rank-(\d+)(?:-\d+)?\.json\.gz", re.ASCII)
+# Slices of NCCL on the host.
+HOST_CATEGORY: Final = "nccl"
+HOST_PREFIX: Final = "host-rank-"
 
 
 def torch_trace_name(rank: int, number: int = 0) -> str:
@@ -16,8 +19,13 @@ def torch_trace_name(rank: int, number: int = 0) -> str:
     return f"torch-rank-{rank:05d}{f'-{number}' if number else ''}.json.gz"
 
 
+def host_trace_name(rank: int) -> str:
+    """`host-rank-00003.json.gz`: what NCCL did on the rank's host, in the same layout."""
+    return f"{HOST_PREFIX}{rank:05d}.json.gz"
+
+
 def rank_of_torch_trace(path: Path) -> int | None:
-    """The rank in a name that torch_trace_name made, None for any other."""
+    """The rank in a name that one of these made, None for any other."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 

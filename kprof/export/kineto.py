@@ -12,7 +12,7 @@ import msgspec
 
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.files import read_maybe_gzipped
-from kprof.capture.torch_traces import rank_of_torch_trace
+from kprof.capture.torch_traces import HOST_CATEGORY, HOST_PREFIX, rank_of_torch_trace
 from kprof.errors import ExportError
 from kprof.export.model import OverlayLine, OverlaySlice
 from kprof.export.torch_clock import Tie, share, tie
@@ -25,6 +25,8 @@ _MAX_TIME_NS: Final = EVENT_BOUNDS["start_ns"][1]
 _MAX_DURATION_NS: Final = EVENT_BOUNDS["duration_ns"][1]
 _KERNEL: Final = "kernel"
 _STREAM: Final = "PyTorch stream"
+# Of a host's trace of NCCL: from the call of each collective until the host saw it end.
+_HOST_KERNELS: Final = "collectives"
 # A slice that covers everything, on a thread that does not exist.
 _WHOLE_PROFILE: Final = "Trace"
 _GPU_CATEGORIES: Final = frozenset([_KERNEL, "gpu_memcpy", "gpu_memset"])
@@ -90,7 +92,7 @@ def read_overlays(
         for rank, of_rank in lines.items()
         for name, slices in sorted(of_rank.items(), key=_place)
     )
-    return overlays, (_notice(ties),) if ties else ()
+    return overlays, (_notice(ties, files),) if ties else ()
 
 
 def _window_ns(trace: Trace) -> tuple[int, int] | None:
@@ -134,6 +136,8 @@ def _read(file: Path) -> _Profile:
 
 
 def _line_name(event: _Event) -> str:
+    if event.cat == HOST_CATEGORY or event.tid == _HOST_KERNELS:
+        return f"NCCL {event.tid}"
     if event.cat in _GPU_CATEGORIES:
         return f"{_STREAM} {event.tid}"
     return f"PyTorch thread {event.tid}"
@@ -163,7 +167,7 @@ def _nanoseconds(microseconds: msgspec.Raw) -> int:
     return int(value.to_integral_value())
 
 
-def _notice(ties: Mapping[int, Tie]) -> str:
+def _notice(ties: Mapping[int, Tie], files: Sequence[Path]) -> str:
     """One sentence for all ranks, with the worst of their bounds."""
     worst = max(ties, key=lambda rank: ties[rank].bound_ns)
     at_worst = f" at worst (rank {worst})" if len(ties) > 1 else ""
@@ -172,8 +176,10 @@ def _notice(ties: Mapping[int, Tie]) -> str:
     broken = [str(rank) for rank, tie in ties.items() if not tie.is_consistent]
     but = f"; on rank {', '.join(broken)} they contradict each other" if broken else ""
     num_launches = sum(tie.num_launches for tie in ties.values())
+    is_host = all(file.name.startswith(HOST_PREFIX) for file in files)
+    whose = "host" if is_host else "PyTorch profiler"
     return (
-        "the PyTorch profiler's clock is aligned with the device clock within "
+        f"the {whose}'s clock is aligned with the device clock within "
         f"{ties[worst].bound_ns:,} ns{at_worst}"
         f"{drifting}, by {num_launches} launches seen from both sides{but}"
     )

@@ -27,6 +27,7 @@ from kprof.nccl.clocks import STEP_NS, common_clock
 from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, spans_of
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import Rank, channels_of, resolve
+from kprof.nccl.host import write_host_trace
 from kprof.nccl.ring import RECORD, Ring, rings_in
 from kprof.regions import FlowRule, RegionTable
 
@@ -70,6 +71,8 @@ def collect(
     world_size = max([*sizes, *(rank + 1 for rank in found)], default=0)
     for rank, mine in _rings_of(rings, ranks).items():
         found[rank] = _add(directory, found[rank], calls.get(rank), mine, world_size)
+        if rank in calls:
+            write_host_trace(directory, rank, calls[rank].on_host, _numbers(rings, ranks, rank))
     messages = (*unknown, *_versions(rings), *never_entered(rings, ranks))
     kept = tuple(found[rank] for rank in sorted(found))
     return Collected(kept, alignment, note, messages, world_size)
@@ -122,6 +125,14 @@ def _rings_of(
         if mine:
             found[min(mine)].append(ring)
     return {rank: mine for rank, mine in sorted(found.items()) if rank < MAX_RANKS}
+
+
+def _numbers(
+    rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank], rank: int
+) -> list[tuple[Ring, list[int]]]:
+    """The rings in which a rank is, with the numbers that its communicators have in records."""
+    mine = [place for place, each in ranks.items() if each.rank == rank]
+    return [(ring, [i + 1 for r, i in mine if r == idx]) for idx, ring in enumerate(rings)]
 
 
 def _add(

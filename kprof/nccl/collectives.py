@@ -52,9 +52,10 @@ CALL: Final = ["comm", "func", "seq", "replay"]
 # is the number of ranks that take part, `stop_ns` -1 where it never ended, `bytes` its share.
 # `sync_ns` and `final_ns` are the ends of the first two phases, -1 where the kernel has none.
 # `root` is a rank, of a pair the sender, -1 where the function has none.
+# From `begun_ns` to `ended_ns` (-1: never) the host has seen it.
 COLUMNS: Final = [
     *("rank", *CALL, "algorithm", "protocol", "group_size", "channel", "start_ns", "stop_ns"),
-    *("bytes", "sync_ns", "final_ns", "root"),
+    *("bytes", "sync_ns", "final_ns", "root", "begun_ns", "ended_ns"),
 ]
 # A wait ends after what ends it begins, also where times are rounded to whole ns.
 _LATER_NS: Final = 2
@@ -66,10 +67,12 @@ PAIR: Final = "SendRecv"
 
 @dataclass(frozen=True)
 class RankCalls:
-    """What a rank's capture gets: columns of events as in event_schema(), and its launches."""
+    """What a rank's capture gets: columns of events as in event_schema(), its launches, and when
+    its calls began and ended on the host (kernel, begun_ns, ended_ns)."""
 
     events: pd.DataFrame
     launches: tuple[Launch, ...]
+    on_host: pd.DataFrame
 
 
 def spans_of(
@@ -87,10 +90,10 @@ def spans_of(
     found = _with_launches(found)
     found = _with_last(found, clocks)
     events = pd.concat([*_split(found), *_phases(found)], ignore_index=True)
-    ranks = found["rank"].drop_duplicates().tolist()
+    by_rank = {rank: found[found["rank"] == rank] for rank in found["rank"].unique().tolist()}
     return {
-        rank: RankCalls(events[events["rank"] == rank], _launches(found[found["rank"] == rank]))
-        for rank in ranks
+        rank: RankCalls(events[events["rank"] == rank], _launches(rows), _on_host(rows))
+        for rank, rows in by_rank.items()
     }
 
 
@@ -113,6 +116,19 @@ def _with_launches(found: pd.DataFrame) -> pd.DataFrame:
 def _launches(rows: pd.DataFrame) -> tuple[Launch, ...]:
     calls = rows.groupby(["launch", "kernel", "ordinal"])["channel"].nunique().reset_index()
     return tuple(Launch(*call) for call in calls.to_numpy().tolist())
+
+
+def _on_host(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of kernels whose calls all ended. Replays of graphs have no call of their own."""
+    calls = rows.groupby(["kernel", "ordinal"]).agg(
+        begun_ns=("begun_ns", "min"),
+        ended_ns=("ended_ns", "max"),
+        least=("ended_ns", "min"),
+        replay=("replay", "max"),
+    )
+    calls = calls.reset_index()
+    is_odd = calls[(calls["least"] < 0) | (calls["replay"] > 0)]["kernel"]
+    return calls[~calls["kernel"].isin(is_odd)][["kernel", "begun_ns", "ended_ns"]]
 
 
 def _with_last(found: pd.DataFrame, clocks: Mapping[int, RankAlignment] | None) -> pd.DataFrame:

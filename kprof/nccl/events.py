@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.nccl.collectives import BROADCAST, COLUMNS, PAIR, REDUCE
-from kprof.nccl.ring import START, STATE, Communicator, Ring
+from kprof.nccl.ring import START, STATE, STOP, Communicator, Ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +112,7 @@ def _calls(ring: Ring) -> pd.DataFrame:
         {
             "handle": rows["handle"],
             "kind": rows["kind"],
+            "begun_ns": rows["host_ns"],
             "comm": rows["comm"],
             "seq": rows["value"].astype(np.int64),
             "func": texts[rows["func"]],
@@ -152,12 +153,17 @@ def _name_ends(
 
 
 def _channels(ring: Ring, calls: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
     rows = ring.records
     starts = rows[(rows["what"] == START) & (rows["kind"] == KERNEL_CH)]
     found = _timed(starts, channel_stops(rows))
     phases = _timed(
-        rows[(rows["what"] == START) & (rows["kind"] == KERNEL_PHASE)], _states(rows, _PHASE_STOP)
+        rows[(rows["what"] == START) & (rows["kind"] == KERNEL_PHASE)], told(rows, _PHASE_STOP)
     )
+    seen = rows[(rows["what"] == STOP)]
+    seen_ns = pd.Series(seen["host_ns"], index=seen["subject"])
+    found["ended_ns"] = found["handle"].map(seen_ns[~seen_ns.index.duplicated()]).fillna(-1)
     for name, number in (("sync_ns", _INITIAL_SYNC), ("final_ns", _COMPUTE)):
         ends = phases[phases["phase"] == number].set_index("parent")["stop_ns"]
         ends = ends[~ends.index.duplicated()]
@@ -191,13 +197,13 @@ def _timed(starts: NDArray[np.void], ends: pd.Series[int]) -> pd.DataFrame:
 
 def channel_stops(rows: NDArray[np.void]) -> pd.Series[int]:
     """When channels ended on the GPU, by handle."""
-    return _states(rows, _CH_STOP)
+    return told(rows, _CH_STOP)
 
 
-def _states(rows: NDArray[np.void], state: int) -> pd.Series[int]:
-    """The first value of this state that was told of each event, by handle."""
+def told(rows: NDArray[np.void], state: int) -> pd.Series[int]:
+    """The first value of this state that each event was given, by handle."""
     import pandas as pd
 
-    told = rows[(rows["what"] == STATE) & (rows["kind"] == state)]
-    values = pd.Series(told["value"].astype(np.int64), index=told["subject"])
+    given = rows[(rows["what"] == STATE) & (rows["kind"] == state)]
+    values = pd.Series(given["value"].astype(np.int64), index=given["subject"])
     return values[~values.index.duplicated()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -272,3 +273,21 @@ def test_the_table_of_collectives(tools, tmp_path):
     assert [(row["transfer_ns"], row["slowest_block"], row["lag_ns"]) for row in rows] == [
         (21499, 3, 1501)
     ] * 3
+
+
+def test_host_calls_and_steps_of_proxies_are_lines_of_the_trace(tools, tmp_path):
+    recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=5")
+    command = ["kprof", "export", tmp_path / "run.kprof", "-o", tmp_path / "run.json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "the host's clock is aligned" in run.stderr
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    names = [event["name"] for event in events if event.get("ph") == "X"]
+    assert sum(name.endswith(": 4,096 B") for name in names) == 2 * 5
+    lines = {event["args"]["name"] for event in events if event.get("name") == "thread_name"}
+    assert {
+        "NCCL collectives",
+        "NCCL proxy, channel 0, send to 0",
+        "NCCL proxy, channel 0, send to 1",
+    } <= lines
+    assert [names.count(name) for name in ("group", "launch")] == [10, 10]
