@@ -35,7 +35,11 @@ _BY: Final = Option(help="One track per block, per processor (SM, CU) or per war
 
 
 @command(
-    output=Option("-o", "--output", help="A .pftrace or .json file, or one of these with .gz."),
+    output=Option(
+        "-o",
+        "--output",
+        help="A .pftrace, .json or .csv file, one of these with .gz, or a .parquet file.",
+    ),
     max_slices=Option(
         min=0, help="Merge short adjacent slices until this many are left (0: keep all)."
     ),
@@ -61,6 +65,7 @@ def export(
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
     from kprof.export import check_suffix, write
+    from kprof.export.table import is_table
     from kprof.report.in_trace import finding_lines
 
     check_suffix(output)
@@ -68,7 +73,8 @@ def export(
     capture = open_capture(run, selection)
     torch_traces = _torch_traces(capture, torch or (), is_left_out=is_without_torch)
     trace = trace_of(capture, selection)
-    found = find_with_progress(trace).findings if _wants_findings(trace, has_findings) else ()
+    wants = not is_table(output) and _wants_findings(trace, has_findings)
+    found = find_with_progress(trace).findings if wants else ()
     with progress_bar() as progress:
         summary = write(
             trace,
@@ -84,6 +90,9 @@ def export(
         note(notice)
     if is_json:
         print_json(asdict(summary))
+        return
+    if is_table(output):
+        say(f"{summary.path}: {summary.num_slices:,} rows, {format_bytes(summary.size_bytes)}")
         return
     say(
         f"{summary.path}: {summary.num_slices:,} slices, {summary.num_flows:,} flows, "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from kprof.errors import ExportError, UnknownFormatError
+from kprof.export import table
 from kprof.export.model import By, ExportSummary, OverlayLine, OverlaySlice
 from kprof.trace.limits import MAX_SLICES
 
@@ -24,7 +25,7 @@ __all__ = [
     "write",
 ]
 
-SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
+SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz", *table.SUFFIXES)
 
 
 def write(
@@ -45,7 +46,8 @@ def write(
     a notice says so; None keeps everything. `lines`, such as findings, are drawn above the blocks
     of their ranks. `torch_traces` are files of the PyTorch profiler, one per rank; kernels that
     both saw align its clock with the device clock. `by` selects a rank's tracks: its blocks, its
-    processors, or the roles of its warps. Raises OutputExistsError, or ExportError for an unknown
+    processors, or the roles of its warps. A table (.csv, .parquet) has the events alone, with times
+    as they are in the trace. Raises OutputExistsError, or ExportError for an unknown
     suffix, a profiler file that does not fit, or a disk that refuses. No partial file remains.
     """
     from kprof.capture.output import replacing
@@ -55,6 +57,8 @@ def write(
     from kprof.export.pipeline import run
 
     path = Path(path)
+    if table.is_table(path):
+        return table.write_table(trace, path, force=force)
     make_writer = _writer_for(path)
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
@@ -78,7 +82,8 @@ def write(
 
 def check_suffix(path: Path) -> None:
     """Refuse a name that says no format, before the work is done. Raises UnknownFormatError."""
-    _writer_for(path)
+    if not table.is_table(path):
+        _writer_for(path)
 
 
 def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:

@@ -90,12 +90,16 @@ def import_events(
     """
     from dataclasses import replace
 
+    from kprof.errors import ForeignFormatError
     from kprof.importers.foreign import ReadOptions
     from kprof.importers.writing import write_foreign
 
     paths = [Path(file) for file in files]
     kind = name or detect(paths)
-    events = format_of(kind).read(paths, options or ReadOptions())
+    known = format_of(kind)
+    if not paths or (len(paths) > 1 and not known.takes_many):
+        raise ForeignFormatError(f"format {kind} takes one file, not {len(paths)}")
+    events = known.read(paths, options or ReadOptions())
     summary = write_foreign(
         events, output, origin=paths[0].name, regions=regions, bound_ns=bound_ns, force=force
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint64]
 
 _BEGIN, _END, _INSTANT, _FINAL = range(4)
-_MOST_TRACKS: Final = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def _slots(layout: Layout, words: Words) -> _Slots | None:
     num_blocks, num_groups = int(words[0]) & 0xFFFFFFFF, int(words[0]) >> 32
     first = 1 + (num_blocks if layout.has_table else 0)
     num_tracks = num_blocks * num_groups
-    if not 0 < num_tracks <= _MOST_TRACKS or len(words) <= first:
+    if not 0 < num_tracks <= len(words) - first:
         return None
     events = words[first:]
     num_missing = -len(events) % num_tracks
@@ -146,11 +145,9 @@ def _collect(
     found: Collector, layout: Layout, slots: _Slots, rank: int, names: Sequence[str]
 ) -> None:
     origin: int | None = None
-    for track in range(slots.events.shape[1]):
-        events = slots.events[:, track]
-        num_events = int((events != layout.empty).sum())
-        if not num_events:
-            continue
+    num_events_of = (slots.events != layout.empty).sum(axis=0)
+    for track in np.flatnonzero(num_events_of).tolist():
+        events, num_events = slots.events[:, track], int(num_events_of[track])
         # Events behind a gap are older ones of another run.
         events = events[: int(np.argmax(np.append(events == layout.empty, True)))]
         if len(events) < num_events:

@@ -155,8 +155,10 @@ def _add(stack: list[Any], items: list[Any]) -> None:
     del stack[-len(items) :]
     if isinstance(stack[-1], list):
         stack[-1].extend(items)
-    else:
+    elif isinstance(stack[-1], dict):
         stack[-1].update(zip(items[::2], items[1::2], strict=True))
+    else:
+        raise ValueError("it adds to a value that is no list and no dict")
 
 
 def _sniff(sample: Sample) -> float:
