@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from kprof.capture.directory import event_schema
 from kprof.capture.manifest import EventCounts
-from kprof.regions import parse_regions
+from kprof.regions import RegionTable, parse_regions
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -187,9 +187,10 @@ class Machine:
         """Random numbers that belong to something, whatever else is drawn."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(key).encode())])
 
-    def trace(self) -> Trace:
-        """What was recorded."""
-        builder = TraceBuilder(REGIONS, self.num_ranks, bound_ns=5.0)
+    def trace(self, *, has_flows: bool = True, is_aligned: bool = True) -> Trace:
+        """What was recorded; without joined sends and waits, or with clocks of their own, if so."""
+        regions = REGIONS if has_flows else RegionTable(REGIONS.regions)
+        builder = TraceBuilder(regions, self.num_ranks, bound_ns=5.0, is_aligned=is_aligned)
         for call in range(len(self.lengths)):
             for stage, kernel in enumerate(self.kernels):
                 builder.launch(call * len(self.kernels) + stage, kernel, self.num_blocks)
@@ -200,6 +201,7 @@ class Machine:
             for info in manifest.ranks
         )
         columns = np.array(sorted(self.rows, key=lambda row: (*row[:4], row[6])), dtype=np.int64).T
+        columns[6] += 0 if is_aligned else 77_777 * columns[0]
         arrays = [
             pa.array(column).cast(kind.type)
             for column, kind in zip(columns, event_schema(), strict=True)
@@ -213,8 +215,8 @@ class _Call:
         self.machine, self.number, self.travel = machine, number, travel
         self.heap: list[tuple[int, int, Track, Any]] = []
         self.order = 0
-        self.arrived: dict[tuple[str, int, int, int], int] = {}
-        self.waiting: dict[tuple[str, int, int, int], tuple[Track, int, Await]] = {}
+        self.arrived: dict[tuple[str, int, int, int, int], int] = {}
+        self.waiting: dict[tuple[str, int, int, int, int], tuple[Track, int, Await]] = {}
         self.met: dict[object, list[tuple[Track, int]]] = {}
         self.holder: dict[object, Track] = {}
         self.queued: dict[object, deque[tuple[Track, int]]] = {}
@@ -302,7 +304,8 @@ class _Call:
     def _put(self, track: Track, step: Put) -> None:
         end = track.now + self._spent(track, step.ns)
         self._record(track, step.region, track.now, end, step.dst, step.slot)
-        key = (_WAIT_OF[step.region], track.rank, step.dst, step.slot)
+        stage = self.stage_of[id(track)]
+        key = (_WAIT_OF[step.region], track.rank, step.dst, step.slot, stage)
         spent = 40 if step.region == "fill" else self.travel(track.rank, step.dst)
         self.arrived[key] = end + self._spent(track, spent)
         waiting = self.waiting.pop(key, None)
@@ -311,7 +314,7 @@ class _Call:
         self._go_on(track, end + 8, None)
 
     def _await(self, track: Track, step: Await) -> None:
-        key = (step.region, step.src, track.rank, step.slot)
+        key = (step.region, step.src, track.rank, step.slot, self.stage_of[id(track)])
         if key in self.arrived:
             self._got(track, track.now, step, self.arrived[key])
         else:
