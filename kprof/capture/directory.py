@@ -51,7 +51,7 @@ from kprof.capture.manifest import (
 from kprof.capture.output import refusal
 from kprof.capture.printable import utf8
 from kprof.capture.processes import process_of
-from kprof.capture.shared_memory import discard, remove_memory
+from kprof.capture.shared_memory import discard, memory_of, remove_memory
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -301,7 +301,9 @@ def begin_capture(output: Path, force: bool) -> Path:
     """
     refuse_output(output, force)
     temporary = unfinished_of(output)
-    if (has_events(temporary) or any(temporary.glob("rank-*.ledger"))) and not force:
+    rings = (memory_of(temporary) or temporary).glob("nccl-*")
+    held = (*temporary.glob("rank-*.ledger"), *rings)
+    if (has_events(temporary) or held) and not force:
         raise OutputExistsError(
             f"{temporary} holds events of a recording that was cut off; "
             f"kprof recover {temporary} makes a capture "

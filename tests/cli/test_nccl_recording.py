@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import kprof
 sys.path.append(str(Path(__file__).parents[1] / "native"))
 from nccl_host import build_driver, build_host, record
 
+from kprof.capture.shared_memory import memory_of
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import rings_in
 
@@ -291,3 +293,36 @@ def test_host_calls_and_steps_of_proxies_are_lines_of_the_trace(tools, tmp_path)
         "NCCL proxy, channel 0, send to 1",
     } <= lines
     assert [names.count(name) for name in ("group", "launch")] == [10, 10]
+
+
+def test_collectives_outlive_kill_9_of_everything(tools, tmp_path):
+    host, _ = tools
+    output, unfinished = tmp_path / "run.kprof", tmp_path / "run.kprof.unfinished"
+    command = ["kprof", "record", "--nccl", "--arena-size", "1MiB", "-o", output, "--"]
+    process = subprocess.Popen([*command, host, "7", "threads=1", "ranks=2", "calls=1000000000"])
+    try:
+        while not any(
+            ring.num_lost
+            for ring in rings_in(memory_of(unfinished) if unfinished.exists() else None)
+        ):
+            assert process.poll() is None
+        (ring,) = rings_in(memory_of(unfinished))
+    finally:
+        process.kill()
+        process.wait()
+    os.kill(ring.pid, signal.SIGKILL)
+    while (
+        Path(f"/proc/{ring.pid}").exists()
+        and "State:\tZ" not in Path(f"/proc/{ring.pid}/status").read_text()
+    ):
+        continue
+    again = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    assert "holds events of a recording that was cut off" in again.stderr
+    run = subprocess.run(
+        ["kprof", "recover", unfinished], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    counts = [info.counts for info in kprof.open(output).manifest.ranks]
+    # The threads share a ring: how much of it each has is the scheduler's.
+    assert sum(each.recorded for each in counts) > 1000
+    assert counts[0].dropped > 0
