@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 READ_WHILE_RUNNING = (
     "tests/kernels/test_announced.py",
+    "tests/kernels/test_first_run.py",
     "tests/kernels/test_planted_hangs.py",
     "tests/kernels/test_wait_lines.py",
     "tests/triton/test_triton_headers.py",
@@ -83,7 +84,6 @@ def _sort(variant: str) -> tuple[str, ...]:
 
 _PLAIN_PAIR = "[](uint64_t* at, uint64_t a, uint64_t b) { at[0] = a, at[1] = b; }(reinterpret_cast<uint64_t*>(address),"
 _LOCKSTEP = "lanes of a wave run in lockstep, and the compiler moves nothing here: the code is the same or in the same order"
-_AT_REST = "the tests read lines when nothing moves any more: by then every word has arrived"
 _SAME_CODE = "clang emits the same instruction: atomics are performed behind the L1 at every scope"
 
 FAULTS = (
@@ -188,16 +188,14 @@ FAULTS = (
         _LINES,
         "  platform::order_system_stores();\n  platform::store_system(words + 1",
         "  platform::store_system(words + 1",
-        (_WAITS,),
-        survives=_AT_REST,
+        (_WAITS, "-k", "line_with_a_region"),
     ),
     Fault(
         "wait line: given back before its end has arrived",
         _LINES,
         "  platform::order_system_stores();\n  release_wait_line(arena, line);",
         "  release_wait_line(arena, line);",
-        (_WAITS,),
-        survives=_AT_REST,
+        (_WAITS, "-k", "end_of_a_wait"),
     ),
     Fault(
         "wait line: never given back",
@@ -436,6 +434,7 @@ FAULTS = (
         "signals::publish_warp(call.row_flag(row.peer, call.rank, row.position), call.epoch())",
         "if (lane_id() == 0) store_system(call.row_flag(row.peer, call.rank, row.position), call.epoch())",
         _all_to_all("token_flags"),
+        settings=STANDING,
     ),
     Fault(
         "rows: returned without a release",

@@ -181,6 +181,7 @@ def outcome_of(fault: Fault, emulator: Path) -> dict[str, object]:
         "survives_because": fault.survives,
         "is_right": is_right,
         "seconds": round(time.monotonic() - begin, 1),
+        "date": time.strftime("%Y-%m-%d"),
     }
 
 

@@ -1,4 +1,4 @@
-"""`kprof doctor --first-run`, on the CPU target."""
+"""`kprof doctor --first-run` where something fails. tests/kernels/test_first_run.py has what it asks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,10 @@ from kprof.recording.rank.first_run import FirstRun
 from kprof_cli import first_run as first_run_of_collectives
 from kprof_cli.main import app
 
-# Goes by the scheduler of a machine that may be busy.
-TIMED = "clock rate against the host"
-
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_run, "LIMIT_S", 600.0)
-
-
-def test_every_question_has_an_answer() -> None:
-    checks = {check.name: check for check in FirstRun("cpu").checks()}
-    assert [check for name, check in checks.items() if not check.is_ok and name != TIMED] == []
-    assert "100 rounds" in checks["flags between kernel and host"].found
-    assert "copy beside the kernel saw its store" in checks["flags between kernel and host"].found
-    assert "4 blocks met" in checks["processors and their clocks"].found
 
 
 def test_a_kernel_that_the_host_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
