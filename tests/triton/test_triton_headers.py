@@ -1,5 +1,5 @@
-"""Headers of a Triton kernel that does not end, as the host reads them: `make amd-test` runs its code for gfx942, with
-caches that write nothing back by themselves."""
+"""Headers of a Triton kernel that does not end, as the host reads them: `make amd-test` runs its code for gfx942 and gfx950,
+with caches that write nothing back by themselves."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def wait_for_flag(flag, prof):
     track = kp.stop(track, begin, WAIT)
 
 
-@pytest.fixture
-def headers() -> Iterator[np.ndarray]:
+@pytest.fixture(params=["gfx942", "gfx950"])
+def headers(request: pytest.FixtureRequest) -> Iterator[np.ndarray]:
     """Those of the launch, which waits until the test has ended."""
     emulator, running = sys.modules["emulator"], sys.modules["gfx942"].emulator
     memory, flag = np.zeros(1 << 20, np.uint8), np.zeros(32, np.int32)
@@ -51,7 +51,7 @@ def headers() -> Iterator[np.ndarray]:
     launch = LaunchBuffer(memory.ctypes.data + first, LAUNCH, 0, 1, NUM_PROGRAMS, 32, 32)
     prof = kp.pack(launch, regions, NUM_WARPS)
     assert prof is not None
-    code = compile_for("gfx942", wait_for_flag, Pointer("i32"), prof, num_warps=NUM_WARPS)
+    code = compile_for(request.param, wait_for_flag, Pointer("i32"), prof, num_warps=NUM_WARPS)
     end = running.executed.value + MOST_INSTRUCTIONS
     done = running.submit(dispatch_of(emulator, code.compiled, [flag.ctypes.data, *prof[:4]]))
     while running.executed.value < end:

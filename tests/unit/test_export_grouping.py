@@ -71,12 +71,15 @@ def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(
     ]
 
 
-def test_compute_units_are_under_their_chiplets(tmp_path: Path, processor: Processor) -> None:
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_compute_units_are_under_their_chiplets(
+    arch: str, tmp_path: Path, processor: Processor
+) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in range(2):
         build.span(rank=0, block=block, region="plain", start_ns=block, duration_ns=9)
     hw_ids = {0: 3 << 16 | 2 << 5 | 1 << 4 | 9, 1: 12}
-    assert paths(on(build, "hip", hw_ids, arch="gfx942"), By.PROCESSOR, tmp_path, processor) == [
+    assert paths(on(build, "hip", hw_ids, arch=arch), By.PROCESSOR, tmp_path, processor) == [
         ("Rank 0 > XCD 0 > SE 0 SA 0 CU 12 > row 0", "plain", 1_001),
         ("Rank 0 > XCD 3 > SE 2 SA 1 CU 9 > row 0", "plain", 1_000),
     ]
