@@ -107,7 +107,15 @@ def _fits(layout: Layout, slots: _Slots) -> float:
     first = slots.events[0][slots.events[0] != layout.empty]
     kinds = _tags(first) & (1 if layout.is_start_bit else 3)
     starts = kinds == 1 if layout.is_start_bit else kinds != _END
-    return min(share(fits), share(starts))
+    return min(share(fits), share(starts), _rising(layout, slots))
+
+
+def _rising(layout: Layout, slots: _Slots) -> float:
+    """The share of neighbours in a track whose times rise, with or without a wrap."""
+    times = slots.events >> np.uint64(32)
+    is_used = (slots.events[1:] != layout.empty) & (slots.events[:-1] != layout.empty)
+    steps = (times[1:] - times[:-1]) & np.uint64(0xFFFFFFFF)
+    return share((steps < 1 << 31)[is_used]) if is_used.any() else 1.0
 
 
 def _tags(events: Words) -> NDArray[np.int64]:

@@ -30,6 +30,7 @@ TESTED_ELSEWHERE = {
     "a workload",  # tests/docs/test_own_kernel_page.py, tests/kernels/test_torch_profiler.py
     "a browser",  # tests/browser/
     "a foreign file",  # tests/cli/test_importing.py
+    "run-iket and a GPU of SM90 or later",  # tests/cli/test_any_kernel.py, with a stand-in
     "a gpu",  # tests/gpu/
     "a run that hangs",  # tests/docs/test_hang_page.py
 }
