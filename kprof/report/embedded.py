@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kprof.export.links import ONLINE_UI
-from kprof.report.in_trace import deep_link, finding_lines
+from kprof.report.in_trace import finding_lines
+from kprof.report.opening import link_to, place_of
 from kprof.trace.limits import MAX_EVENTS_IN_PAGE, MAX_SLICES_IN_PAGE
 
 if TYPE_CHECKING:
@@ -40,5 +41,8 @@ def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace
         file = Path(folder) / "trace.pftrace.gz"
         summary = write(trace, file, max_slices=MAX_SLICES_IN_PAGE, lines=lines)
         data = base64.b64encode(file.read_bytes()).decode()
-    links = {finding.id: deep_link(finding, summary).query().lstrip("&") for finding in shown}
+    links = {
+        finding.id: link_to(trace, place_of(finding), summary).query().lstrip("&")
+        for finding in shown
+    }
     return EmbeddedTrace(" ".join(report.manifest.command) or "kprof", data, links, ui)

@@ -1,4 +1,4 @@
-"""Findings in the exported trace: slices on a line of their ranks, and links that open it."""
+"""Findings in the exported trace: slices on a line of their ranks, and where they are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration, percent
 from kprof.errors import SelectionError
-from kprof.export.links import DeepLink, PinnedTrack
-from kprof.export.model import ExportSummary, OverlayLine, OverlaySlice
+from kprof.export.model import OverlayLine, OverlaySlice
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding, Limit
@@ -76,12 +75,3 @@ def window_ns(finding: Finding | Limit) -> tuple[int, int]:
     first, last = finding.where_ns
     margin = max(1, round(_MARGIN * (last - first)))
     return first - margin, last + margin
-
-
-def deep_link(finding: Finding | Limit, summary: ExportSummary) -> DeepLink:
-    """The link that opens a trace zoomed in on the finding, with its tracks pinned and its rank
-    unfolded."""
-    tracks = tuple(PinnedTrack(rank, block) for rank, block in finding.tracks)
-    # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
-    expanded = tuple(f"^Rank 0*{track.rank}\\b" for track in tracks[:1])
-    return DeepLink(tracks=tracks, expanded=expanded).within(summary, *window_ns(finding))

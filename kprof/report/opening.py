@@ -30,11 +30,17 @@ _MOST_PINNED: Final = 4
 
 @dataclass(frozen=True)
 class Place:
-    """A range of aligned time, and its (rank, block) pairs, the most relevant first."""
+    """A range of aligned time, and its (rank, block) pairs, the most relevant first.
+
+    Of a finding also its region, and the stretch of time of its own slice in the export (see
+    in_trace.py).
+    """
 
     first_ns: int
     last_ns: int
     tracks: tuple[tuple[int, int], ...]
+    region: str | None = None
+    own_ns: tuple[int, int] | None = None
 
 
 def write_to_view(
@@ -70,13 +76,22 @@ def opening(
     """The link that opens an export of `trace` on waits that never ended, on its first finding, or
     on its busiest call: the first of these that there is."""
     shown = [finding for finding in found if finding.where_ns is not None]
-    place = hung_place(trace) or (place_of(shown[0]) if shown else busiest_place(trace))
+    place = hung_place(trace) or (_around(shown[0]) if shown else busiest_place(trace))
     return DeepLink() if place is None else link_to(trace, place, summary, by)
 
 
 def place_of(finding: Finding | Limit) -> Place:
     """The place of a finding. Raises SelectionError if it has none in the trace."""
-    return Place(*window_ns(finding), finding.tracks)
+    from kprof.analysis import Finding
+
+    # Limits of the design have no slice of their own.
+    own_ns = finding.where_ns if isinstance(finding, Finding) else None
+    return Place(*window_ns(finding), finding.tracks, finding.region, own_ns)
+
+
+def _around(finding: Finding | Limit) -> Place:
+    """The place of a finding nobody asked for: an arrow says more there than its own slice."""
+    return replace(place_of(finding), region=None, own_ns=None)
 
 
 def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOCK) -> DeepLink:
@@ -84,7 +99,8 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
     selected.
 
     Selects the arrow of the longest wait there, if possible on these tracks; without arrows, the
-    longest span. Pins blocks if they have their own tracks.
+    longest span. Of a finding, only waits and spans of its region on its tracks count; without any
+    it selects the finding's own slice. Pins blocks if they have their own tracks.
     """
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     ranks = dict.fromkeys(rank for rank, _ in place.tracks)
@@ -100,6 +116,9 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
         if summary.num_merged
         else _open_wait(trace, place) or _arrow(trace, place) or _span(trace, place)
     )
+    if chosen is None and place.own_ns is not None:
+        # The ranks of a finding have the same slice: whichever is selected, it is the finding's.
+        chosen = place.own_ns[0], place.own_ns[1] - place.own_ns[0]
     if chosen is None:
         return link
     return replace(link, selected=(chosen[0] - summary.origin_ns, chosen[1]))
@@ -191,7 +210,7 @@ def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
                     CASE WHEN is_late THEN 0 ELSE waited_ns END AS duration_ns
                 FROM flows
                 WHERE wait_end_ns > send_start_ns AND wait_end_ns BETWEEN {place.first_ns}
-                    AND {place.last_ns}
+                    AND {place.last_ns} AND {_of_finding(place, "wait_region", "dst", "wait_block")}
                 QUALIFY count(*) OVER (PARTITION BY send_event_id) = 1
                     AND count(*) OVER (PARTITION BY wait_event_id) = 1),
             alone AS (
@@ -215,9 +234,18 @@ def _span(trace: Trace, place: Place) -> tuple[int, int] | None:
             WHERE kind = 'span' AND end_ns > start_ns
                 AND start_ns BETWEEN {place.first_ns} AND {place.last_ns}
                     AND end_ns <= {place.last_ns}
+                    AND {_of_finding(place, "region", "rank", "block")}
             QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1
             ORDER BY {_on(place, "rank", "block")} DESC, duration_ns DESC, start_ns LIMIT 1""",
     )
+
+
+def _of_finding(place: Place, region: str, rank: str, block: str) -> str:
+    """Whether a row may show the finding, in SQL: it is of its region, on one of its tracks."""
+    if place.region is None and place.own_ns is None:
+        return "true"
+    name = (place.region or "").replace("'", "''")
+    return f"({region} = '{name}' AND {_on(place, rank, block)})"
 
 
 def _on(place: Place, rank: str, block: str) -> str:

@@ -107,7 +107,9 @@ def test_a_finding_keeps_the_rows_of_pytorch(
 ) -> None:
     browser.get("about:blank")
     browser.get(view(capture_of(RECORDED[2], tmp_path), "--finding", "1"))
-    wait_until(lambda: browser.execute_script(NUM_ARROWS) == 1, "an arrow", TIMEOUT_S)
+    wait_until(
+        lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice", TIMEOUT_S
+    )
     wait_until(
         lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices", TIMEOUT_S
     )

@@ -16,8 +16,9 @@ from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import Finding, Findings, Summary
 from kprof.errors import SelectionError
-from kprof.export import write
+from kprof.export import ExportSummary, write
 from kprof.report import in_trace
+from kprof.report.opening import link_to, place_of
 from kprof.trace import Trace
 from planted import Plant, simulate
 
@@ -144,14 +145,16 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
     found = analysis.find(Summary.of(trace))
     summary = write(trace, tmp_path / "trace.pftrace")
     finding = of_kind(found, "uneven_work")
-    arguments = parse_qs(in_trace.deep_link(finding, summary).query())
+    arguments = parse_qs(link_to(trace, place_of(finding), summary).query())
     first, last = int(arguments["visStart"][0]), int(arguments["visEnd"][0])
     assert finding.where_ns is not None
     assert first <= finding.where_ns[0] - summary.origin_ns
     assert finding.where_ns[1] - summary.origin_ns <= last
     assert last - first < 1.3 * (finding.where_ns[1] - finding.where_ns[0])
-    expand, *pinned = json.loads(arguments["startupCommands"][0])
-    assert expand == {"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^Rank 0*3\\b"]}
+    commands = json.loads(arguments["startupCommands"][0])
+    expand = [each for each in commands if each["id"] == "dev.perfetto.ExpandTracksByRegex"]
+    assert [each["args"] for each in expand] == [["^Rank 0*3\\b"], ["^Rank 0*5\\b"]]
+    pinned = [each for each in commands if each not in expand]
     assert len(pinned) == len(finding.tracks)
     loaded = processor(summary.path)
     for (rank, block), command in zip(finding.tracks, pinned, strict=True):
@@ -167,11 +170,51 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
     trace = simulate(Plant(start_late_ns={5: 60_000}))
     finding = of_kind(analysis.find(Summary.of(trace)), "late_start")
     summary = write(trace, tmp_path / "trace.pftrace")
-    track = in_trace.deep_link(finding, summary).tracks[0]
+    track = link_to(trace, place_of(finding), summary).tracks[0]
     assert track.title == "Rank 5 kernel launches"
     names = processor(summary.path).column(f"SELECT name FROM ({track.query()}) ORDER BY ts")
     kernels = trace.frame("SELECT kernel FROM launches WHERE rank = 5 ORDER BY launch")["kernel"]
     assert sorted(names) == sorted(kernels.tolist())
+
+
+# A finding's slice: a span of its region on its tracks, the end of such a wait, or its own slice.
+SLICES = """
+    SELECT start_ns, duration_ns, rank, block FROM events WHERE region = ? AND kind = 'span'
+        AND end_ns > start_ns
+    UNION ALL
+    SELECT wait_end_ns, 0, dst, wait_block FROM flows WHERE wait_region = ?"""
+RECORDINGS = sorted((Path(__file__).parents[2] / "traces").glob("*.kprof"))
+
+
+@pytest.mark.parametrize("capture", RECORDINGS, ids=lambda path: path.stem)
+def test_every_finding_of_every_recording_selects_a_slice_of_its_own(capture: Path) -> None:
+    trace = Trace.open(capture)
+    trace.require_flows()
+    first_ns, last_ns = trace.window_ns()
+    summary = ExportSummary(Path(), 0, 0, 0, 0, origin_ns=first_ns, last_ns=last_ns - first_ns)
+    for finding in analysis.find(Summary.of(trace)).findings:
+        if finding.where_ns is None:
+            continue
+        link = link_to(trace, place_of(finding), summary)
+        assert link.selected is not None, finding.id
+        chosen = (link.selected[0] + first_ns, link.selected[1])
+        if chosen == (finding.where_ns[0], finding.where_ns[1] - finding.where_ns[0]):
+            continue
+        rows = trace.frame(
+            f"SELECT rank, block FROM ({SLICES}) WHERE start_ns = ? AND duration_ns = ?",
+            [finding.region, finding.region, *chosen],
+        )
+        assert set(rows.itertuples(index=False, name=None)) & set(finding.tracks), finding.id
+
+
+def test_a_finding_about_a_gap_selects_its_own_slice() -> None:
+    trace = simulate(LATE)
+    finding = of_kind(analysis.find(Summary.of(trace)), "idle_gap")
+    assert finding.where_ns is not None
+    summary = ExportSummary(Path(), 0, 0, 0, 0, last_ns=trace.window_ns()[1])
+    link = link_to(trace, replace(place_of(finding), region=None), summary)
+    first, last = finding.where_ns
+    assert link.selected == (first, last - first)
 
 
 def test_findings_have_ids_and_numbers() -> None:
