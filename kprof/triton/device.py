@@ -37,6 +37,7 @@ NUM_SINKS = tl.constexpr(abi.NUM_SINKS)
 CURSORS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET)
 CURSOR_STRIDE_BYTES = tl.constexpr(abi.CURSOR_STRIDE_BYTES)
 TRACKS_WITHOUT_CHUNK_OFFSET = tl.constexpr(_offset(abi.CURSOR, "num_tracks_without_chunk"))
+RESERVED_RUNS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET + _offset(abi.CURSOR, "num_reserved_runs"))
 FULL_LIMIT_OFFSET = tl.constexpr(_offset(abi.CONTROL, "full_limit"))
 NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
 DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
@@ -231,6 +232,14 @@ def reserved_chunk(
 
 
 @triton.jit
+def count_run(arena: tensor, chunk_idx: tensor, first_word: tensor) -> None:
+    """Counts the runs of a launch, see count_run in kprof.h, by the track of its first reserved
+    chunk (-1: there is none). A masked atomic that nobody waits for, and no branch."""
+    is_first = (chunk_idx >= 0) & (chunk_idx == low_of(first_word))
+    tl.atomic_add(counter_at(arena + RESERVED_RUNS_OFFSET), 1, mask=is_first, sem="relaxed")
+
+
+@triton.jit
 def first_claim(
     arena: tensor, launch_word: tensor, chunks_per_cursor: tensor, block: tensor, warp: tensor
 ) -> tuple[tensor, tensor]:
@@ -279,6 +288,7 @@ def open_track(
         without_chunk |= tl.where(chunk_idx == LEFT_OUT, NOWHERE, full)
     bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
     none = platform.number(-1)
+    count_run(arena, chunk_idx, first_word)
     cursor = begin_chunk(arena, chunk_idx, block, warp, launch_word, reserved_word, none, bits)
     return tl.where(chunk_idx < 0, without_chunk, cursor), arena
 

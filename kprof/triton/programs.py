@@ -25,6 +25,7 @@ from kprof.triton.device import (
     STORES_NOTHING,
     begin_chunk,
     count_in_sink,
+    count_run,
     duration_of,
     first_claim,
     high_of,
@@ -87,6 +88,7 @@ def whole_slot(
     if offset < low_of(reserved_word):
         chunk_idx = low_of(first_word) + offset
         if slot == 0:
+            count_run(arena, chunk_idx, first_word)
             begin_chunk(
                 arena,
                 chunk_idx,

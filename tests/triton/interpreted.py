@@ -85,11 +85,12 @@ def record_tuned(recorder: Recorder) -> None:
     assert tuned.best_config.kwargs == {"BLOCK": 32}
 
 
-def record_copy(recorder: Recorder, grid: tuple[int] | None) -> None:
+def record_copy(recorder: Recorder, grid: tuple[int] | None, num_runs: int = 1) -> None:
     x = torch.randn(200, 64)
     y = torch.zeros_like(x)
     prof = kp.buffer("copy", grid, sample_regions, recorder=recorder)
-    copy[(3,)](y, x, 200, 64, prof, *SLOTS, SCHEME=KPROF, BLOCK=64)
+    for _ in range(num_runs):
+        copy[(3,)](y, x, 200, 64, prof, *SLOTS, SCHEME=KPROF, BLOCK=64)
     assert torch.equal(x, y)
 
 
@@ -169,7 +170,7 @@ def record_instrumented(recorder: Recorder) -> None:
     assert ones.tolist() == [1.0] * 2 + [0.0] * 62
 
 
-def record_whole(recorder: Recorder, num_runs: int = 1) -> None:
+def record_whole(recorder: Recorder, num_runs: int = 1, *, is_said: bool = True) -> None:
     """130 programs with one span each; several runs take the buffer of one launch, as replays do."""
     kernel, regions = with_whole_span(plain_ones, "ones")
     ones = torch.zeros(130)
@@ -178,7 +179,7 @@ def record_whole(recorder: Recorder, num_runs: int = 1) -> None:
         regions.table,
         num_blocks=len(ones),
         shares_chunks=True,
-        is_replayed=num_runs > 1,
+        is_replayed=is_said and num_runs > 1,
     )
     words = dict(zip(WORDS, words_of(launch), strict=True))
     for _ in range(num_runs):
@@ -203,6 +204,9 @@ def plain_tuned(x, n, BLOCK: tl.constexpr):
 CASES = {
     "reserved": lambda recorder: record_copy(recorder, (3,)),
     "claimed": lambda recorder: record_copy(recorder, None),
+    "claimed, one buffer": lambda recorder: record_copy(recorder, None, num_runs=3),
+    "reserved, one buffer": lambda recorder: record_copy(recorder, (3,), num_runs=3),
+    "whole, one buffer": lambda recorder: record_whole(recorder, num_runs=3, is_said=False),
     "matmul": record_matmul,
     "full": record_full,
     "short": lambda recorder: record_short(recorder, len(COUNTS)),

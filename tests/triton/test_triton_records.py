@@ -41,6 +41,24 @@ def test_every_row_is_recorded_once_by_the_program_that_copied_it(
     assert trace.ranks[0].counts.dropped == trace.ranks[0].counts.torn_chunks == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "num_overwritten"),
+    [
+        ("reserved", 0),
+        ("whole", 0),
+        ("whole, twice", 0),
+        ("claimed, one buffer", 0),
+        ("reserved, one buffer", 2),
+        ("whole, one buffer", 2),
+    ],
+)
+def test_runs_that_had_one_buffer_are_counted(
+    recorded: Callable[[str], Trace], name: str, num_overwritten: int
+) -> None:
+    """Chunks that are reserved belong to one run."""
+    assert recorded(name).ranks[0].counts.overwritten_runs == num_overwritten
+
+
 def test_spans_of_a_program_follow_each_other(recorded: Callable[[str], Trace]) -> None:
     early = recorded("claimed").frame(
         """SELECT count(*) AS n FROM (
