@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from kprof.analysis import Summary
 from kprof.analysis.findings import Finding, Kind, Limit, LimitKind, When
+from kprof.analysis.findings.counts import item_counts
 from kprof.analysis.findings.differences import By, Difference
 from kprof.analysis.findings.growth import growth_sentence
 from kprof.analysis.findings.kinds import all_kinds, named
 from kprof.analysis.findings.words import MOST_WORDS
 from kprof.analysis.wording import duration
+from synthetic import TraceBuilder
 
 SLOW_BLOCK = Finding(
     kind=named("slow"),
@@ -196,3 +199,10 @@ def test_a_difference_names_the_slow_places_and_the_best_one(by: By) -> None:
     assert one.sentence.endswith(": up to 40 %")
     assert "8.8x as long" in one.sentence
     assert len(f"No place alone costs 3 %, but {one.sentence}".split()) <= MOST_WORDS
+
+
+def test_items_of_a_region_without_rows_are_not_counted() -> None:
+    """It ended in KeyError: an empty column of objects is no mask."""
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    assert item_counts(Summary.of(build.trace()), SLOW_BLOCK, "nowhere") is None

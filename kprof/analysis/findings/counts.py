@@ -59,7 +59,8 @@ def _counts_by_place(summary: Summary, finding: Finding, region: str, who: str) 
             is_its = pd.Series([pair in finding.places for pair in pairs], table.index)
         else:
             is_its &= table["block"].isin(finding.blocks)
-    return table.assign(is_its=is_its)
+    # Without rows it would be no mask, but a list of columns.
+    return table.assign(is_its=is_its.astype(bool))
 
 
 def regions_with_more(summary: Summary, finding: Finding) -> list[str]:
