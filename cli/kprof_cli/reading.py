@@ -68,7 +68,10 @@ def open_capture(run: Path, text: SelectionText) -> Capture:
     from kprof.capture.directory import Capture
 
     ranks = None if text.ranks is None else parse_numbers(text.ranks, "--ranks")
-    return Capture.open(run, ranks)
+    capture = Capture.open(run, ranks)
+    for rank, why in capture.left_out.items():
+        note(f"without rank {rank}: {why}")
+    return capture
 
 
 def trace_of(capture: Capture, text: SelectionText) -> Trace:

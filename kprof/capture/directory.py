@@ -25,7 +25,7 @@ import dataclasses
 import functools
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -51,7 +51,7 @@ from kprof.capture.manifest import (
 from kprof.capture.output import refusal
 from kprof.capture.printable import utf8
 from kprof.capture.processes import process_of
-from kprof.capture.shared_memory import discard, memory_of, remove_memory
+from kprof.capture.shared_memory import COPY_NAME, discard, memory_of, remove_memory
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -83,6 +83,7 @@ _MADE_OF: Final = (
     "recording.json",
     "messages",
     "nccl-*",
+    COPY_NAME,
     "*.tmp",
 )
 
@@ -96,13 +97,21 @@ class Capture:
     """A finished capture on disk, its manifest read and its files present.
 
     Opening checks the manifest, and the footers and sizes of the Parquet files (checks.py).
-    `checksums` checks the events themselves; a trace asks it when it first reads them.
+    `checksums` checks the events themselves; a trace asks it when it first reads them. `left_out`
+    says by rank why a damaged one is not in it.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, checksums: Checksums) -> None:
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        checksums: Checksums,
+        left_out: Mapping[int, str] | None = None,
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self.checksums = checksums
+        self.left_out = left_out or {}
 
     @staticmethod
     def open(path: str | Path, ranks: Collection[int] | None = None) -> Capture:
@@ -161,7 +170,7 @@ def _opened(
             damaged[info.rank] = str(error)
     damaged |= {ahead[path]: why for path, why in checksums.faults(ahead).items()}
     manifest = manifest.without_ranks(damaged).with_events_found(num_events)
-    return Capture(directory, manifest, checksums)
+    return Capture(directory, manifest, checksums, damaged)
 
 
 def events_file_name(rank: int) -> str:

@@ -73,10 +73,13 @@ def test_the_other_ranks_can_be_read_without_a_damaged_one(kprof, small, damage,
         assert error.endswith("or name other ranks with --ranks to read those alone")
     result = kprof("query", small, count, "--ranks", "0", "--csv")
     assert result.out == '"rank"\n0\n'
+    assert result.err.startswith("kprof: without rank 1: ")
     report = kprof("report", small, "--ranks", "0").out
     assert "without rank 1: " in report
     assert "name other ranks" not in report
-    assert kprof("export", small, "--ranks", "0", "-o", tmp_path / "run.pftrace").code == 0
+    exported = kprof("export", small, "--ranks", "0", "-o", tmp_path / "run.pftrace")
+    assert exported.code == 0
+    assert "without rank 1: " in exported.err
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:3]))
