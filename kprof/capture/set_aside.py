@@ -2,9 +2,11 @@
 the disk refuses it.
 
     run.kprof.rank-3.attempt-1.unfinished/    a recording of its own, for `kprof recover`
-      recording.json, rank-00003.live, ...    copies
-      rank-00003.ledger, parts                moved here
+      recording.json, rank-00003.live, ...    copies, of the ledger and the launches, too
+      parts                                   moved here
     /dev/shm/kprof-1000/51bc.../              its memory, to which the arenas move
+
+The arenas move in one step: whoever is killed leaves them where all is that decodes them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.directory import finished_of, rank_file, unfinished_of
-from kprof.capture.shared_memory import discard, is_in_memory, make_memory, memory_of
+from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
 from kprof.private import copy_plain, opened, read_plain
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
@@ -25,32 +27,39 @@ _COPIED: Final = ("live", "started", "kernels")
 _WORD_BYTES: Final = 8
 
 
-def set_aside(directory: Path, rank: int, parts: Iterable[Path] = ()) -> Path | None:
-    """Move the arenas of a rank whose process has ended, and these parts, to a new recording.
+def set_aside(
+    directory: Path, rank: int, parts: Iterable[Path] = (), saved: Iterable[Path] = ()
+) -> Path | None:
+    """Move the arenas of a rank whose process has ended, and these parts, to a new recording;
+    `saved` are those whose events the arenas have, too.
 
     Returns its directory; None where there are neither arenas that can be decoded nor parts. Raises
     OSError, and then all is where it was.
     """
-    parts = list(parts)
-    if not parts and not _has_arenas(directory, rank):
+    parts, saved = list(parts), list(saved)
+    if not parts and not saved and not _has_arenas(directory, rank):
         return None
     place = _make_place(directory, rank)
     moved: list[tuple[Path, Path]] = []
     try:
         make_memory(place)
-        for path in _copied(directory, rank):
-            copy_plain(path, place / path.name)
-        if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts}:
+        copied = _decoding(directory, rank, place)
+        for path, folder in [*((path, place) for path in _copied(directory, rank)), *copied]:
+            copy_plain(path, folder / path.name)
+        if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:
             _forget_events(rank_file(place, rank, "live"))
-        for path, folder in _moves(directory, rank, place, parts):
-            path.rename(folder / path.name)
-            moved.append((path, folder / path.name))
+        for path, goal in _moves(directory, rank, place, parts, saved):
+            path.rename(goal)
+            moved.append((path, goal))
     except BaseException:
-        for before, now in moved:
+        for before, now in reversed(moved):
             with contextlib.suppress(OSError):
                 now.rename(before)
         discard(place)
         raise
+    for path, _ in copied:
+        with contextlib.suppress(OSError):
+            path.unlink()
     return place
 
 
@@ -62,7 +71,7 @@ def _forget_events(live: Path) -> None:
 
 def _has_arenas(directory: Path, rank: int) -> bool:
     for folder in _folders(directory):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
             begin = read_plain(rank_file(folder, rank, "arena"), _WORD_BYTES)
             return int.from_bytes(begin, "little") == LEDGER_MAGIC
     return False
@@ -84,7 +93,7 @@ def _make_place(directory: Path, rank: int) -> Path:
 
 def _folders(directory: Path) -> list[Path]:
     """Where the arenas of a rank may be."""
-    return [*filter(None, [memory_of(directory)]), directory]
+    return [*filter(None, [find_memory(directory)]), directory]
 
 
 def _copied(directory: Path, rank: int) -> list[Path]:
@@ -94,14 +103,31 @@ def _copied(directory: Path, rank: int) -> list[Path]:
 
 
 def _moves(
-    directory: Path, rank: int, place: Path, parts: Iterable[Path]
+    directory: Path, rank: int, place: Path, parts: Iterable[Path], saved: Iterable[Path]
 ) -> list[tuple[Path, Path]]:
-    """What moves, and to which folder; the ledger says how to decode the rest, so it is last."""
-    moves = [(path, place) for path in parts]
-    for folder in _folders(directory):
-        memory = memory_of(place)
-        goal = memory if memory and folder != directory and is_in_memory(folder) else place
-        for kind in ("launches-*", "arena"):
-            moves += [(path, goal) for path in folder.glob(f"rank-{rank:05d}.{kind}")]
+    """What gets which name, in this order. Nobody takes what was saved for a part while the arenas
+    are in the other recording."""
+    hidden = [(path, place / f"{path.name}.tmp") for path in saved]
+    arenas = _in_folders(directory, rank, place, "arena")
+    return [
+        *((path, place / path.name) for path in parts),
+        *hidden,
+        *((path, folder / path.name) for path, folder in arenas),
+        *((path, path.with_suffix("")) for _, path in hidden),
+    ]
+
+
+def _decoding(directory: Path, rank: int, place: Path) -> list[tuple[Path, Path]]:
+    """What decodes arenas, and to which folder it goes."""
     ledger = rank_file(directory, rank, "ledger")
-    return moves + [(ledger, place)] * ledger.exists()
+    launches = _in_folders(directory, rank, place, "launches-*")
+    return launches + [(ledger, place)] * ledger.exists()
+
+
+def _in_folders(directory: Path, rank: int, place: Path, kind: str) -> list[tuple[Path, Path]]:
+    memory = find_memory(place)
+    return [
+        (path, memory if memory and folder != directory and is_in_memory(folder) else place)
+        for folder in _folders(directory)
+        for path in folder.glob(f"rank-{rank:05d}.{kind}")
+    ]

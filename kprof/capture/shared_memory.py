@@ -8,6 +8,7 @@
       heap-17-7f00               see kprof.devices.symmetric
     run.kprof.unfinished/
       waits                      a random text; a folder instead where /dev/shm cannot be used
+      kprof-copy                 only in a copy that `kprof recover -o` works on
 
 No file of a recording names a place in memory: the name follows from the random text and from the
 inode of the directory. So a recording that somebody sends can lead nowhere.
@@ -39,6 +40,7 @@ from kprof.private import (
 )
 
 WAITS_NAME: Final = "waits"
+COPY_NAME: Final = "kprof-copy"
 _OWNER: Final = "directory"
 _TOKEN_BYTES: Final = 32
 
@@ -103,6 +105,15 @@ def discard(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def discard_copy(directory: Path) -> None:
+    """Remove a copy; what says that it is one goes last."""
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if path.name not in (COPY_NAME, WAITS_NAME):
+                path.unlink()
+    discard(directory)
+
+
 @dataclass(frozen=True)
 class Left:
     """The memory of a recording of this user; `directory` is where it wrote, as its mount
@@ -124,6 +135,11 @@ class Left:
     def is_garbage(self) -> bool:
         """Whether nobody uses it, and `kprof recover` can never find it either."""
         return self._is_lost() and not any(map(is_locked, self.folder.iterdir()))
+
+    def is_left_copy(self) -> bool:
+        """Whether it is of a copy that a `kprof recover` made which was killed."""
+        is_its = memory_of(self.directory) == self.folder and is_copy(self.directory)
+        return is_its and not self.is_used()
 
     def _is_lost(self) -> bool:
         try:
@@ -156,8 +172,19 @@ def remove_garbage() -> None:
                 if not entry.is_dir():
                     if not is_locked(entry):
                         entry.unlink(missing_ok=True)
-                elif _describe(entry).is_garbage():
+                elif (left := _describe(entry)).is_garbage():
                     shutil.rmtree(entry, ignore_errors=True)
+                elif left.is_left_copy():
+                    discard_copy(left.directory)
+
+
+def is_copy(directory: Path) -> bool:
+    """Whether a directory of this user is a copy of a recording that is somewhere else."""
+    with contextlib.suppress(OSError):
+        status = directory.lstat()
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return is_ours and stat.S_ISREG((directory / COPY_NAME).lstat().st_mode)
+    return False
 
 
 def _describe(folder: Path) -> Left:

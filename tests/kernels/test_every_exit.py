@@ -20,9 +20,12 @@ from faults import fail_at, kill_at, without_faults
 from kprof import private
 from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import Capture, unfinished_of
+from kprof.capture.set_aside import set_aside
 from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage, remove_memory
+from kprof.errors import WorkloadError
 from kprof.recording.finishing.outcome import Outcome
 from kprof.recording.finishing.recover import recover
+from kprof.recording.finishing.salvage import leave_to_another
 from kprof.recording.launcher import record as recording
 from replayed import emitted, library
 
@@ -140,17 +143,26 @@ def test_recover_can_be_interrupted_at_every_step(
         left.put_into(directory)
         return lambda: recover(directory, goal)
 
+    num_left: list[int] = []
+
     def check(what: str) -> None:
         if goal.exists() and is_beside:
             goal.rename(output)
-        # Whoever is killed leaves the copy that it works on.
-        if what.startswith("SIGTERM"):
-            for copy in other.glob("run.kprof.*.tmp"):
-                shutil.rmtree(copy)
-        assert not list(other.iterdir()), what
+        # The copy that a killed one works on goes with the next command; before it is marked, with the next recover.
+        remove_garbage()
+        left_over = list(other.iterdir())
+        assert all(path.name.endswith(".tmp") for path in left_over), what
+        assert not left_over or what.startswith("SIGTERM"), what
+        num_left.append(len(left_over))
+        if is_beside and not output.exists():
+            recover(unfinished_of(output), goal)
+            goal.rename(output)
+            assert not list(other.iterdir()), what
         recover_whatever_is_left(output, what)
 
     assert at_every_step(begin, check, reads=how == "killed" and not is_beside) > 30
+    # Few of all steps: before the copy has its memory, and while it is removed.
+    assert sum(num_left) < len(num_left) / 4
 
 
 @pytest.mark.usefixtures("memory")
@@ -184,6 +196,50 @@ def test_record_can_be_interrupted_at_every_step(
         recover_whatever_is_left(output, what)
 
     assert at_every_step(begin, check, reads=False) > 30
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("has_successor", [False, True])
+def test_setting_aside_can_be_interrupted_at_every_step(
+    tmp_path: Path, killed: Left, has_successor: bool
+) -> None:
+    """A process takes the rank, or the disk refuses what it holds. Whoever is killed leaves two recordings."""
+    output = tmp_path / "run.kprof"
+
+    def begin() -> Callable[[], object]:
+        directory = unfinished_of(output)
+        directory.mkdir()
+        assert make_memory(directory) == ""
+        prepare_messages(directory)
+        killed.put_into(directory)
+        parts = sorted(directory.glob("part-00000-*"))
+        if has_successor:
+            return lambda: set_aside(directory, 0, parts)
+        return lambda: set_aside(directory, 0, saved=leave_to_another(directory, 0))
+
+    def check(what: str) -> None:
+        found = dict.fromkeys(EMITTED, 0)
+        for directory in sorted(tmp_path.glob("*.unfinished")):
+            if not any(directory.glob("rank-*.live")):
+                # Killed before anything was in it.
+                shutil.rmtree(directory)
+                continue
+            try:
+                capture = recover(directory)
+            except WorkloadError:
+                shutil.rmtree(directory)
+                continue
+            for info in Capture.open(capture.path).manifest.ranks:
+                found[info.rank] += info.counts.recorded
+            shutil.rmtree(capture.path)
+        if has_successor and what.startswith("SIGTERM"):
+            # What was saved may have moved before the arenas, which have it, too.
+            found[0] = min(found[0], EMITTED[0])
+        assert found == EMITTED, what
+        remove_garbage()
+        assert list(private.memory_root().iterdir()) == [], what
+
+    assert at_every_step(begin, check, reads=True) > 15
 
 
 @pytest.mark.usefixtures("memory")

@@ -165,7 +165,7 @@ def _set_aside(directory: Path, rank: int, num_launches: int, refused: CaptureEr
     """Keep what the disk refuses for a capture of its own, and leave a message; raises
     CaptureError."""
     try:
-        place = set_aside(directory, rank, leave_to_another(directory, rank))
+        place = set_aside(directory, rank, saved=leave_to_another(directory, rank))
     except OSError as error:
         raise refused from error
     if place is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,11 +23,19 @@ from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
 from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Manifest
-from kprof.capture.shared_memory import WAITS_NAME, discard, find_memory
+from kprof.capture.shared_memory import (
+    COPY_NAME,
+    WAITS_NAME,
+    discard,
+    discard_copy,
+    find_memory,
+    is_copy,
+    make_memory,
+)
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
-from kprof.private import copy_plain
+from kprof.private import copy_plain, is_locked, new_file
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
 
@@ -78,20 +86,36 @@ def _beside(output: Path, directory: Path) -> Iterator[Path]:
         if output.absolute().parent.samefile(directory.parent):
             yield directory
             return
+        _remove_left_copies(output)
         place = output.with_name(f"{output.name}.{os.getpid()}.tmp")
         place.mkdir()
         try:
-            _copy(directory, place)
-            yield place
+            with locked(place):
+                os.close(new_file(place / COPY_NAME))
+                # Whoever cleans memory finds the copy by it.
+                make_memory(place)
+                _copy(directory, place)
+                yield place
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            discard_copy(place)
         discard(directory)
+
+
+def _remove_left_copies(output: Path) -> None:
+    """Remove what a killed `kprof recover` into this output has left."""
+    for place in output.parent.glob(f"{glob.escape(output.name)}.*.tmp"):
+        if is_copy(place) and not is_locked(place):
+            discard_copy(place)
+        elif place.is_dir() and not place.is_symlink():
+            # It was killed before it had begun, if it is empty.
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def _copy(directory: Path, place: Path) -> None:
     """Copy the files of a recording, and those of its memory as if there had been none."""
     for path in directory.iterdir():
-        if path.is_file() and path.name != WAITS_NAME:
+        if path.is_file() and path.name not in (WAITS_NAME, COPY_NAME):
             copy_plain(path, place / path.name)
     memory = find_memory(directory) or place / WAITS_NAME
     for path in memory.glob("rank-*"):
