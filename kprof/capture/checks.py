@@ -139,6 +139,20 @@ def check_events(path: Path, rank: int, schema: pa.Schema) -> int:
     return int(metadata.num_rows)
 
 
+def are_events(table: pa.Table, schema: pa.Schema) -> bool:
+    """Whether a table has the columns of events, and only values that readers take."""
+    import pyarrow.compute as pc
+
+    if not table.schema.equals(schema):
+        return False
+    for name, (_, (least, most)) in EVENT_COLUMNS.items():
+        ends = pc.min_max(table[name], skip_nulls=False)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if len(table) and (low is None or low < least or high > most):
+            return False
+    return True
+
+
 def damaged(path: Path, fault: str) -> CorruptCaptureError:
     """The sentence about a damaged file."""
     return CorruptCaptureError(f"{path} is damaged ({fault}); restore the file or record again")

@@ -102,16 +102,10 @@ class Capture:
     """
 
     def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        checksums: Checksums,
-        left_out: Mapping[int, str] | None = None,
+        self, path: Path, manifest: Manifest, checksums: Checksums, left_out: Mapping[int, str]
     ) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.checksums = checksums
-        self.left_out = left_out or {}
+        self.path, self.manifest, self.checksums = path, manifest, checksums
+        self.left_out = left_out
 
     @staticmethod
     def open(path: str | Path, ranks: Collection[int] | None = None) -> Capture:
@@ -196,20 +190,6 @@ def event_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([(name, kind) for name, (kind, _) in EVENT_COLUMNS.items()])
-
-
-def are_events(table: pa.Table) -> bool:
-    """Whether a table has the columns of events, and only values that readers take."""
-    import pyarrow.compute as pc
-
-    if not table.schema.equals(event_schema()):
-        return False
-    for name, (_, (least, most)) in EVENT_COLUMNS.items():
-        ends = pc.min_max(table[name], skip_nulls=False)
-        low, high = ends["min"].as_py(), ends["max"].as_py()
-        if len(table) and (low is None or low < least or high > most):
-            return False
-    return True
 
 
 def output_of(directory: Path) -> Path:

@@ -23,8 +23,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kprof.capture.checks import are_events
 from kprof.capture.claims import leave_message
-from kprof.capture.directory import are_events, events_file_name, writing, writing_events
+from kprof.capture.directory import (
+    event_schema,
+    events_file_name,
+    writing,
+    writing_events,
+)
 from kprof.capture.footers import footer_of, open_parquet
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.errors import CaptureError
@@ -268,7 +274,7 @@ def _tables(paths: Iterable[Path], damaged: list[Path] | None = None) -> Iterato
             with open_parquet(path) as file:
                 for idx in range(file.num_row_groups):
                     group = file.read_row_group(idx)
-                    if damaged is not None and not are_events(group):
+                    if damaged is not None and not are_events(group, event_schema()):
                         raise pa.ArrowInvalid("no events")
                     yield group
         except (pa.ArrowException, OSError) as error:
