@@ -227,11 +227,9 @@ def write_rank_info(directory: Path, info: RankInfo) -> None:
 
 def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
     """All ranks that finished both their files in an unfinished capture directory, by rank."""
-    infos = []
-    for info in _readable(directory, "json", RankInfo):
-        if (directory / events_file_name(info.rank)).exists():
-            infos.append(info)
-    return tuple(sorted(infos, key=lambda info: info.rank))
+    infos = _readable(directory, "json", RankInfo)
+    finished = (info for info in infos if (directory / events_file_name(info.rank)).exists())
+    return tuple(sorted(finished, key=lambda info: info.rank))
 
 
 def write_rank_started(directory: Path, started: RankStarted) -> None:
