@@ -41,7 +41,9 @@ class Messages:
 
     def __init__(self, capture: Capture) -> None:
         unaligned = msgspec.structs.replace(capture.manifest, alignment=None)
-        self._trace = Trace.open(Capture(capture.path, unaligned, capture.checksums))
+        self._trace = Trace.open(
+            Capture(capture.path, unaligned, capture.checksums, capture.left_out)
+        )
         self._trace.require_events()
         self.notes: list[str] = []
 
