@@ -104,8 +104,8 @@ class Capture:
     def __init__(
         self, path: Path, manifest: Manifest, checksums: Checksums, left_out: Mapping[int, str]
     ) -> None:
-        self.path, self.manifest, self.checksums = path, manifest, checksums
-        self.left_out = left_out
+        self.path, self.manifest = path, manifest
+        self.checksums, self.left_out = checksums, left_out
 
     @staticmethod
     def open(path: str | Path, ranks: Collection[int] | None = None) -> Capture:
@@ -370,8 +370,7 @@ def finish_capture(
     gave them theirs. Raises OutputExistsError where something has come to `output` meanwhile that
     must not be replaced.
     """
-    is_new = not manifest.files
-    if is_new:
+    if is_new := not manifest.files:
         manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
     _check_readable(temporary, manifest)
     write_manifest(temporary, manifest)
