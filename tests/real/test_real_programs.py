@@ -72,6 +72,17 @@ def test_a_program_compiled_for_the_cpu_has_nothing_to_record(
     assert "without creating a kprof recorder" in after.error
 
 
+@pytest.mark.parametrize("how", ["cond", "autograd", "rng"])
+def test_a_compiled_program_computes_the_same(tmp_path: Path, how: str) -> None:
+    """On the CPU: with branches chosen by values, a backward pass, and random numbers."""
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    before = both_ways.plain("compiled_cpu.py", how, **cache)
+    after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "compiled_cpu.py", how, **cache)
+    assert before.exit_code == after.exit_code == 0, before.error + after.error
+    assert after.lines == before.lines
+    assert len(after.lines) == 1
+
+
 LLAMAS = [("llama.py", mode, "2") for mode in ("train", "eval", "decode", "static")]
 ON_A_GPU = [
     *LLAMAS,
