@@ -89,17 +89,17 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     saved = candidate.saved_ns
     calls = len(np.unique(basis.elements.call[candidate.chosen]))
     effective = float(saved.sum() ** 2 / (saved**2).sum())
-    often = MOST_AT_ONE_PLACE if len(candidate.places) > 1 else OFTEN
-    if effective > 3 * calls or calls >= max(3, often * basis.num_calls):
+    is_several = len(candidate.places) > 1
+    # Noise hits several places, too, but hardly one in each call.
+    often = (LEAST_TO_MOVE + 1, NEARLY_ALL_CALLS) if is_several else (LEAST_TO_MOVE, OFTEN)
+    if effective > 3 * calls or calls >= max(often[0], often[1] * basis.num_calls):
         return False
     value = basis.elements.value_ns[candidate.chosen]
     largest = int(saved.argmax())
     factor = float(value[largest] / max(value[largest] - saved[largest], 1e-9))
     wanted = ONCE_RATIO if effective <= 1.5 * calls else FEW_RATIO
     # Of several places no element may be left that would tell noise.
-    return factor < wanted and (
-        len(candidate.places) > 1 or not _is_unlike(basis, candidate, factor)
-    )
+    return factor < wanted and (is_several or not _is_unlike(basis, candidate, factor))
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
