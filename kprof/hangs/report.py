@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from kprof.capture.directory import write_json
+from kprof.capture.files import read_own_file
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
@@ -338,11 +339,11 @@ def write_hang(directory: Path, hang: Hang) -> None:
 def read_hang(directory: Path) -> Hang | None:
     """The hang that a capture keeps, or None; raises CorruptCaptureError."""
     path = directory / HANG_NAME
-    if not path.exists():
+    if not path.is_symlink() and not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Hang)
-    except (OSError, msgspec.DecodeError) as error:
+        return msgspec.json.decode(read_own_file(path), type=Hang)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptCaptureError(
             f"{path} cannot be read ({error}); the capture itself may be whole: kprof info"
         ) from error

@@ -21,6 +21,7 @@ from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
+from kprof.hangs.report import read_hang
 from kprof.regions import Field, Region, RegionTable, parse_regions
 from kprof.trace import Trace
 from sealing import seal, write_manifest
@@ -212,6 +213,20 @@ def test_what_is_no_plain_file_of_the_capture_is_not_opened(run, tmp_path, name,
         targets = {"device": "/dev/zero", "link outside": outside, "broken link": tmp_path / "no"}
         path.symlink_to(targets.get(kind, name))
     assert name in refusal(run)
+
+
+@pytest.mark.parametrize("fault", ["pipe", "link outside", "not UTF-8"])
+def test_a_hang_that_is_no_plain_file_of_the_capture_is_not_opened(run, tmp_path, fault):
+    """Reading a pipe never ends."""
+    path = run / "hang.json"
+    if fault == "pipe":
+        os.mkfifo(path)
+    elif fault == "link outside":
+        path.symlink_to(tmp_path / "no")
+    else:
+        path.write_bytes(b'{"kind": "\xff"}')
+    with pytest.raises(CorruptCaptureError, match="hang.json"):
+        read_hang(run)
 
 
 def test_a_link_within_the_capture_is_followed(run):

@@ -144,6 +144,6 @@ FORMAT: Final = Format(
     takes_many=True,
     tool="NPKit of MSCCL++, RCCL and patched NCCL: the folder of a dump",
     brings="spans by block, their sizes, all ranks",
-    lacks="events of the host's threads; names without `npkit_event.h`; rings overflow unnoticed",
+    lacks="events of the host's threads; names without its header; rings overflow unnoticed",
     tested="by its sources",
 )

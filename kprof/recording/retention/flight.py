@@ -23,6 +23,7 @@ import msgspec
 
 from kprof.capture.directory import writing
 from kprof.errors import CaptureError
+from kprof.private import read_plain
 from kprof.recording.arenas.turns import Used
 from kprof.recording.endings import complaints
 from kprof.recording.retention.call_lengths import SlowCalls
@@ -170,7 +171,7 @@ class FlightRecorder(Drainer):
             if not path.exists():
                 return
             try:
-                self._wanted = _DUMPS.decode(path.read_bytes())
+                self._wanted = _DUMPS.decode(read_plain(path))
             except msgspec.DecodeError:
                 # Somebody is still writing it.
                 return

@@ -28,6 +28,7 @@ import msgspec
 
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import completing, rank_file, rank_files
+from kprof.private import read_plain
 from kprof.recording.retention.call_lengths import CallLengths, describe_length
 from kprof.recording.retention.drainer import Drainer, Fail, Note
 from kprof.recording.retention.keeping import Choice, Keeper
@@ -295,7 +296,7 @@ def _read_published(directory: Path) -> dict[int, Published]:
     for rank, path in rank_files(directory, "slowest").items():
         # A disk that has trouble costs what is known of other ranks, and no more.
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            published[rank] = _PUBLISHED.decode(path.read_bytes())
+            published[rank] = _PUBLISHED.decode(read_plain(path))
     return published
 
 
