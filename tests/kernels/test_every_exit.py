@@ -27,6 +27,8 @@ from kprof.recording.finishing.outcome import Outcome
 from kprof.recording.finishing.recover import recover
 from kprof.recording.finishing.salvage import leave_to_another
 from kprof.recording.launcher import record as recording
+from kprof.recording.rank import process
+from kprof.recording.rank.recorder import Recorder
 from replayed import emitted, library
 
 __all__ = ["library"]
@@ -196,6 +198,49 @@ def test_record_can_be_interrupted_at_every_step(
         recover_whatever_is_left(output, what)
 
     assert at_every_step(begin, check, reads=False) > 30
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("is_handled", [False, True])
+def test_a_rank_that_closes_can_be_stopped_at_every_step(
+    tmp_path: Path, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, is_handled: bool
+) -> None:
+    """By SIGTERM, to which kprof's own handler listens, or by one that ends the process there and then."""
+    output = tmp_path / "run.kprof"
+    monkeypatch.setenv(process.RECORD_DIR_VARIABLE, str(unfinished_of(output)))
+    monkeypatch.setenv(process.ARENA_BYTES_VARIABLE, str(killed_state.ARENA_BYTES))
+
+    def rank() -> None:
+        with without_faults():
+            recorder = process.recorder(rank=0, world_size=1)
+            assert isinstance(recorder, Recorder)
+            killed_state.launch_all(library, recorder, 0)
+            if not is_handled:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            recorder.close()
+        except SystemExit:
+            # As the exit handlers do, to which the signal's handler leaves it.
+            recorder.close_at_exit()
+            raise
+
+    step = -1
+    is_stopped = True
+    while is_stopped:
+        step += 1
+        directory = unfinished_of(output)
+        directory.mkdir()
+        assert make_memory(directory) == ""
+        prepare_messages(directory)
+        is_stopped = kill_at(step, signal.SIGTERM, rank, is_handled=is_handled)
+        capture = recover(directory)
+        found = {
+            info.rank: info.counts.recorded for info in Capture.open(capture.path).manifest.ranks
+        }
+        assert found == {0: EMITTED[0]}, f"SIGTERM at step {step}"
+        shutil.rmtree(capture.path)
+        remove_garbage()
+    assert step > 3
 
 
 @pytest.mark.usefixtures("memory")

@@ -102,20 +102,32 @@ def fail_at(
     return _injector.num_steps, _injector.where
 
 
-def kill_at(step: int, number: signal.Signals, function: Callable[[], object]) -> bool:
-    """Call a function in a forked child, which this signal ends at one of the steps that change files.
+def kill_at(
+    step: int, number: signal.Signals, function: Callable[[], object], *, is_handled: bool = False
+) -> bool:
+    """Call a function in a forked child, which gets this signal at one of the steps that change files.
 
-    False where it has fewer steps. Nothing runs between the signal and the end, as with SIGKILL.
+    False where it has fewer steps. Nothing runs between the signal and the end, as with SIGKILL; with `is_handled` the
+    function's own handler decides.
     """
     child = os.fork()
     if not child:
+        reached: list[int] = []
+
+        def send() -> None:
+            reached.append(step)
+            os.kill(os.getpid(), number)
+
         try:
-            signal.signal(number, signal.SIG_DFL)
-            fail_at(step, None, function, True, lambda: os.kill(os.getpid(), number))
+            if not is_handled:
+                signal.signal(number, signal.SIG_DFL)
+            fail_at(step, None, function, True, send)
+        except SystemExit:
+            pass
         except BaseException:
             os._exit(1)
-        os._exit(0)
+        os._exit(2 if reached else 0)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    assert code in (0, -number)
+    assert code in ((0, 2) if is_handled else (0, -number))
     return code != 0

@@ -225,7 +225,7 @@ def test_a_hang_that_is_no_plain_file_of_the_capture_is_not_opened(run, tmp_path
         path.symlink_to(tmp_path / "no")
     else:
         path.write_bytes(b'{"kind": "\xff"}')
-    with pytest.raises(CorruptCaptureError, match="hang.json"):
+    with pytest.raises(CorruptCaptureError, match=r"hang\.json"):
         read_hang(run)
 
 
