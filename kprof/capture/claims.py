@@ -64,7 +64,8 @@ class Claim:
         self._file = OwnDescriptor(opened)
         file = self._file.number
         try:
-            if not try_lock(file) or rank_file(directory, rank, "json").exists():
+            is_finished = rank_file(directory, rank, "json").exists()
+            if not try_lock(file) or (is_finished and not _is_restarted()):
                 raise RankTakenError(_taken(directory, rank))
             if num_launches := int.from_bytes(os.pread(file, 8, 0), "little"):
                 # A process that died, or ran another program (exec).
@@ -89,12 +90,20 @@ class Claim:
         self._file.close()
 
 
+def _is_restarted() -> bool:
+    """Whether torchrun has started all ranks again, because one had failed: those that ended well
+    are recorded again, too."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
 def _keep_predecessor(directory: Path, rank: int, num_launches: int) -> str:
     """Set aside what an earlier process of this rank has left; returns a sentence about it."""
     from kprof.capture.set_aside import set_aside
 
     parts = [*directory.glob(f"part-{rank:05d}-*.parquet")]
-    parts += filter(Path.exists, [directory / events_file_name(rank)])
+    parts += directory.glob(f"torch-rank-{rank:05d}*.json.gz")
+    finished = [events_file_name(rank), f"summary-{rank:05d}.parquet", f"rank-{rank:05d}.json"]
+    parts += filter(Path.exists, (directory / name for name in finished))
     who = f"rank {rank}: an earlier process of this rank"
     try:
         place = set_aside(directory, rank, parts)
