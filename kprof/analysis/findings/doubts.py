@@ -235,7 +235,10 @@ def _busy_cores(summary: Summary) -> Doubt | None:
 
 
 def _core_wait(info: RankInfo) -> float:
-    """The share of the time that it was ready to run in which others had its core."""
+    """The share of the time that it was ready to run in which others had its core; 0 where it has
+    no events, because no time of theirs can be wrong."""
+    if not info.counts.recorded:
+        return 0.0
     return info.waited_for_core_ns / max(info.ran_ns + info.waited_for_core_ns, 1)
 
 
