@@ -9,17 +9,13 @@
       "verdict": "one sentence", "advice": "what to do about it, or empty",
       "doubts": [{kind, sentence, remedy, takes_out: [kind], is_grave, ranks, evidence}],
       "findings": [{id, kind, sentence, details, advice, ranks, blocks, places: [[rank, block]],
-                    links: [[from, to]], region, processors, position,
-                    calls, costly_calls, when, period,
-                    gain_ns, alone_ns, interval_ns: [low, high], share,
-                    together: [n, share], factor,
+                    links: [[from, to]], region, calls, costly_calls, when, period,
+                    gain_ns, alone_ns, interval_ns: [low, high], share, factor,
                     waits: [{region, ranks, peers, wait_ns, share}], evidence: [row],
                     where_ns: [from, to] | null, tracks: [[rank, block]],
                     view: "command that opens the trace there" | null}],
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]],
-               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits, below,
-               differences: [{region, is_gap, by, slow, best, factor, gain_ns, share, sentence}],
-               refused: how many findings contradicted the recording, and are not shown},
+               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits, below},
       "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped,
@@ -158,8 +154,6 @@ def finding_row(finding: Finding) -> dict[str, object]:
         "places": finding.places,
         "links": finding.links,
         "region": finding.region,
-        "processors": finding.processors,
-        "position": finding.position,
         "calls": finding.calls,
         "costly_calls": finding.costly_calls,
         "when": finding.when.value,
@@ -168,7 +162,6 @@ def finding_row(finding: Finding) -> dict[str, object]:
         "alone_ns": finding.alone_ns if is_timed else None,
         "interval_ns": finding.interval_ns if is_timed else None,
         "share": finding.share if is_timed else None,
-        "together": finding.together,
         "factor": finding.factor,
         "waits": [asdict(wait) for wait in finding.waits],
         "evidence": finding.evidence,
@@ -179,10 +172,9 @@ def finding_row(finding: Finding) -> dict[str, object]:
 
 def rest_row(rest: Rest) -> dict[str, object]:
     """The fields of the rest."""
-    names = ("kind", "region", "gain_ns", "share", "blocks", "ranks")
+    names = ("kind", "region", "gain_ns", "share", "blocks")
     return asdict(rest) | {
         "limits": [{name: getattr(limit, name) for name in names} for limit in rest.limits],
-        "differences": [asdict(one) | {"sentence": one.sentence} for one in rest.differences],
         "ingredients": [
             {
                 "region": part.region,

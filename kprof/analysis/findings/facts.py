@@ -30,8 +30,7 @@ class Facts:
 
     Where: `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank,
     block) pairs of single blocks; `links` are (source, destination), -1 for every one; `region`
-    where it is one; `processors` are SMs (CUs) of `ranks`; `position` is "first" or "last" where it
-    is about these events of every track.
+    where it is one.
 
     When: `calls` are the ordinals of the calls that have it, `costly_calls` of those that would get
     shorter; `when` is about these, and `period` is the n of "every n-th" call or event (else 0).
@@ -40,9 +39,7 @@ class Facts:
     before it; `gains_ns` has it by call and `share` as a part of `total_ns`, which all these calls
     took. `alone_ns` is the gain without the findings before it, `interval_ns` where the gain lies
     with 90 % when calls are drawn again. `factor` is how many times as long, or as many, as at
-    comparable places. `together` is how many findings pay only together, and the share that they
-    then gain; (0, 0.0) for one that pays by itself. If only counts are known, `is_timed` is false
-    and gains are 0.
+    comparable places. If only counts are known, `is_timed` is false and gains are 0.
 
     Of a trace that was looked up: `id`; `particulars`, which only its kind knows; `waits`,
     those of other ranks that end with it; `rate`, GB/s of the region per rank and its part of a
@@ -58,8 +55,6 @@ class Facts:
     places: tuple[tuple[int, int], ...] = ()
     links: tuple[tuple[int, int], ...] = ()
     region: str | None = None
-    processors: tuple[int, ...] = ()
-    position: str = ""
     calls: tuple[int, ...] = ()
     when: When = When.ONCE
     period: int = 0
@@ -71,7 +66,6 @@ class Facts:
     costly_calls: tuple[int, ...] = ()
     alone_ns: float = 0.0
     total_ns: float = 0.0
-    together: tuple[int, float] = (0, 0.0)
     is_timed: bool = True
     id: str = ""
     particulars: Any = None

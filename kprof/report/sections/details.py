@@ -27,11 +27,9 @@ def details(report: Report, has_trace: bool) -> list[Block]:
         blocks.append(Paragraph(text, tone=Tone.FINE, depth=Depth.PAGE))
     if report.found.design:
         blocks += _command(report.command_for(report.found.design))
-    rest = report.found.rest
-    differences = [capitalised(one.sentence) for one in rest.differences]
-    for text in filter(None, (rest.sentence, rest.below, *differences)):
+    for text in filter(None, (report.found.rest.sentence, report.found.rest.below)):
         blocks.append(Paragraph(f"{text}.", depth=Depth.PAGE))
-    for limit in rest.limits:
+    for limit in report.found.rest.limits:
         if limit is not report.found.subject:
             text = f"{limit.by_design}. What to do: {limit.advice}."
             blocks.append(Paragraph(text, tone=Tone.FINE))
