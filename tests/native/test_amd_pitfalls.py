@@ -14,7 +14,13 @@ from machine_code import HIP_ARCHS, disassemble, require, require_arch
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("instrumented_kernels", "kprof/kernels", "benchmarks")
-KERNELS = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.hip"))
+# benchmarks/hosts sends through sockets: it is for the CPU target alone.
+KERNELS = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.hip")
+    if path.parent.name != "hosts"
+)
 # The CPU target's own headers: memcpy is the C library's there.
 FOR_THE_CPU = {"cpu.h", "compute_cpu.h", "fibers.h", "kernel_calls.h", "launch.h"}
 HEADERS = sorted(
