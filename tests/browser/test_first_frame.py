@@ -110,8 +110,9 @@ def test_a_finding_keeps_the_rows_of_pytorch(
     wait_until(
         lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice", TIMEOUT_S
     )
+    # The frame shows all of the late start: 295 us, of which the blocks work for 4.
     wait_until(
-        lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices", TIMEOUT_S
+        lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 100, "coloured slices", TIMEOUT_S
     )
     rows = browser.execute_script("return window.ctx.workspace.flatTracks.map(track => track.name)")
     assert any("PyTorch" in row or "stream" in row for row in rows), rows
