@@ -24,11 +24,12 @@ from kprof.capture.directory import (
 from kprof.capture.files import check_own_file
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Alignment, Manifest
+from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.limits import ContradictionError, RankClock
 from kprof.errors import ClockError
 
-_RANK_OF_FILE: Final = re.compile(r"(?:rank|summary|torch-rank)-(\d+)\.")
+_RANK_OF_TABLE: Final = re.compile(r"(?:rank|summary)-(\d+)\.")
 # Recordings of one run last about as long on all ranks.
 _SAME_LENGTH: Final = 1.5
 _HINT: Final = (
@@ -130,8 +131,9 @@ def copy_files(capture: Capture, folder: Path, ranks: Collection[int]) -> None:
     where one is not as it was written."""
     chosen = []
     for path in sorted(capture.path.iterdir()):
-        rank = _RANK_OF_FILE.match(path.name)
-        is_of_others = rank is not None and int(rank[1]) not in ranks
+        table = _RANK_OF_TABLE.match(path.name)
+        rank = int(table[1]) if table else rank_of_torch_trace(path)
+        is_of_others = rank is not None and rank not in ranks
         if path.name != MANIFEST_NAME and path.is_file() and not is_of_others:
             check_own_file(path)
             chosen.append(path)

@@ -11,6 +11,7 @@ from kprof.aligning.align import align, copy_files
 from kprof.aligning.merge import merge
 from kprof.capture.directory import Capture, begin_capture, finish_capture
 from kprof.capture.manifest import Manifest
+from kprof.capture.torch_traces import host_trace_name, torch_trace_name
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.trace import Trace
 from unaligned import Writer, parts_of, worst_error_ns
@@ -111,3 +112,11 @@ def test_an_exit_code_that_is_not_0_stays(whole: Path, tmp_path: Path) -> None:
     finish_capture(temporary, tmp_path / "failed.kprof", failed)
     merged = merge([first, tmp_path / "failed.kprof"], tmp_path / "run.kprof")
     assert merged.manifest.exit_code == 9
+
+
+def test_only_files_of_the_chosen_ranks_are_copied(whole: Path, tmp_path: Path) -> None:
+    names = [name for rank in (0, 1) for name in (torch_trace_name(rank, 1), host_trace_name(rank))]
+    for name in names:
+        (whole / name).touch()
+    copy_files(Capture.open(whole), tmp_path, [1])
+    assert [(tmp_path / name).exists() for name in names] == [False, False, True, True]
