@@ -35,6 +35,7 @@ from kprof.capture.directory import (
 from kprof.capture.files import MAX_JSON_BYTES
 from kprof.capture.losses import GaveUp, count_launches
 from kprof.capture.manifest import MAX_COUNT, Text, WorldSize
+from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import RankTakenError
 from kprof.private import is_locked, new_file, open_plain, read_plain
 from kprof.rank_memory import LIVE_BYTES, Live
@@ -98,12 +99,13 @@ def _is_restarted() -> bool:
 
 def _keep_predecessor(directory: Path, rank: int, num_launches: int) -> str:
     """Set aside what an earlier process of this rank has left; returns a sentence about it."""
+    from kprof.capture.rank_summary import summary_file_name
     from kprof.capture.set_aside import set_aside
 
     parts = [*directory.glob(f"part-{rank:05d}-*.parquet")]
-    parts += directory.glob(f"torch-rank-{rank:05d}*.json.gz")
-    finished = [events_file_name(rank), f"summary-{rank:05d}.parquet", f"rank-{rank:05d}.json"]
-    parts += filter(Path.exists, (directory / name for name in finished))
+    parts += (path for path in directory.iterdir() if rank_of_torch_trace(path) == rank)
+    finished = [directory / name for name in (events_file_name(rank), summary_file_name(rank))]
+    parts += filter(Path.exists, [*finished, rank_file(directory, rank, "json")])
     who = f"rank {rank}: an earlier process of this rank"
     try:
         place = set_aside(directory, rank, parts)
