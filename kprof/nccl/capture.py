@@ -141,10 +141,10 @@ def _add(
     """The rank with these calls after its own launches, and their events in its file."""
     import pyarrow as pa
 
-    info = _counted(base, calls, rings)
+    first_launch = max((each.launch for each in base.launches), default=-1) + 1
+    info = _counted(base, calls, rings, first_launch)
     table = event_schema().empty_table()
     if calls is not None:
-        first_launch = max((each.launch for each in base.launches), default=-1) + 1
         events = calls.events.assign(
             launch=calls.events["launch"] + first_launch,
             region=calls.events["region"] + len(base.regions),
@@ -165,8 +165,10 @@ def _add(
     return info
 
 
-def _counted(base: RankInfo, calls: RankCalls | None, rings: Sequence[Ring]) -> RankInfo:
-    """With the regions, launches and counts of the collectives."""
+def _counted(
+    base: RankInfo, calls: RankCalls | None, rings: Sequence[Ring], first_launch: int
+) -> RankInfo:
+    """With the regions, the launches (from `first_launch` on) and the counts of the collectives."""
     num_lost = sum(ring.num_lost for ring in rings)
     num_held = sum(len(ring.records) for ring in rings)
     events = () if calls is None else calls.events
@@ -174,7 +176,6 @@ def _counted(base: RankInfo, calls: RankCalls | None, rings: Sequence[Ring]) -> 
     shift = len(base.regions)
     added = (msgspec.structs.replace(each, id=each.id + shift) for each in REGIONS.regions)
     rules = (FlowRule(rule.send + shift, rule.wait + shift) for rule in REGIONS.flows)
-    first_launch = max((each.launch for each in base.launches), default=-1) + 1
     launches = () if calls is None else calls.launches
     counts, arena = base.counts, base.arena
     return msgspec.structs.replace(

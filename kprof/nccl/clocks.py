@@ -13,7 +13,7 @@ from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.limits import Limits, RankClock
 from kprof.errors import ClockError
-from kprof.nccl.collectives import BROADCAST, CALL, PAIR, REDUCE
+from kprof.nccl.collectives import BROADCAST, OPERATION, PAIR, REDUCE
 from kprof.nccl.events import Rank
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ def _clocks(channels: pd.DataFrame) -> dict[int, RankClock]:
 def _limits(channels: pd.DataFrame) -> list[Limits]:
     """Of the first channel of every call: the begin of one rank, and the end of another."""
     first = channels[
-        channels["channel"] == channels.groupby(["rank", *_CALL])["channel"].transform("min")
+        channels["channel"] == channels.groupby(["rank", *OPERATION])["channel"].transform("min")
     ]
-    first = first.assign(turn=first.groupby(["rank", *_CALL]).cumcount())
+    first = first.assign(turn=first.groupby(["rank", *OPERATION]).cumcount())
     ended = first[first["stop_ns"] >= 0]
     found = []
     for before, after in _compared(sorted(first["rank"].drop_duplicates().tolist())):
         begun, left = first[first["rank"] == before], ended[ended["rank"] == after]
-        joined = begun.merge(left, on=[*_CALL, "turn", "channel"])
+        joined = begun.merge(left, on=[*OPERATION, "turn", "channel"])
         needs = ~joined["func"].isin((BROADCAST, REDUCE)) & ~joined["func"].str.startswith(PAIR)
         needs |= (joined["func"] != REDUCE) & (joined["root_x"] == before)
         needs |= (joined["func"] == REDUCE) & (joined["root_x"] == after)
@@ -78,9 +78,6 @@ def _limits(channels: pd.DataFrame) -> list[Limits]:
         sent_ns, seen_ns = (joined[name].to_numpy(np.int64) for name in ("start_ns_x", "stop_ns_y"))
         found.append(Limits(before, after, sent_ns, seen_ns, np.arange(len(joined))))
     return found
-
-
-_CALL: Final = [name for name in CALL if name != "replay"]
 
 
 def _compared(ranks: list[int]) -> list[tuple[int, int]]:

@@ -47,7 +47,8 @@ REGIONS: Final = RegionTable(
 )
 MAX_CHANNEL: Final = _SLOT.mask - 1
 # Of a call: which one it is, on all ranks.
-CALL: Final = ["comm", "func", "seq", "replay"]
+OPERATION: Final = ["comm", "func", "seq"]
+CALL: Final = [*OPERATION, "replay"]
 # Of a channel of a call on a rank. `algorithm`, `protocol` and `func` name the kernel, `group_size`
 # is the number of ranks that take part, `stop_ns` -1 where it never ended, `bytes` its share.
 # `sync_ns` and `final_ns` are the ends of the first two phases, -1 where the kernel has none.
@@ -85,7 +86,7 @@ def spans_of(
     import pandas as pd
 
     found = channels.sort_values(["rank", "start_ns", "channel"], ignore_index=True)
-    same = ["rank", *(name for name in CALL if name != "replay"), "channel"]
+    same = ["rank", *OPERATION, "channel"]
     found["replay"] = found.groupby(same, sort=False).cumcount()
     found = _with_launches(found)
     found = _with_last(found, clocks)
