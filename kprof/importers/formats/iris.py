@@ -18,7 +18,7 @@ _FIELDS: Final = {"target_rank": "peer", "payload_size": "bytes"}
 
 
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """Files of any ranks; each event says its rank."""
+    """Files in any order. Each event names its rank."""
     found = Collector()
     tick_ns, clock = from_options("s_memrealtime, 10 ns a tick", options.tick_ns, 10.0)
     for path in files:

@@ -21,7 +21,7 @@ _ENDS: Final = ("_end", "_done", "_complete", "_exit")
 
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    """Any logs: each line says its rank, else the order of the files does."""
+    """Logs of several ranks. A line names its rank, or else the order of the files gives it."""
     found = Collector()
     for number, path in enumerate(files):
         for rank, values in _lines(path, number, found):
