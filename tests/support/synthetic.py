@@ -8,9 +8,11 @@ trace = build.trace()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from kprof.capture.directory import (
@@ -180,3 +182,10 @@ def pack_payload(region: Region, fields: dict[str, int]) -> int:
         assert field is not None, f"region {region.name} has no payload field {name}"
         payload |= min(value, field.mask) << field.shift
     return payload
+
+
+def with_ranks(trace: Trace, infos: Sequence[RankInfo]) -> Trace:
+    """The same events in a recording whose ranks are these."""
+    manifest = msgspec.structs.replace(trace.manifest, ranks=tuple(infos))
+    columns = ", ".join(event_schema().names)
+    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))

@@ -16,7 +16,7 @@ from kprof.capture.directory import event_schema
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.trace import Trace
 from planted import Plant, simulate
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, with_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -229,13 +229,9 @@ def test_ranks_without_one_clock_are_judged_by_themselves() -> None:
 
 
 def on_cpu(trace: Trace, num_cores: int) -> Trace:
-    ranks = tuple(
-        msgspec.structs.replace(info, target="cpu", num_cores=num_cores)
-        for info in trace.manifest.ranks
-    )
-    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
-    columns = ", ".join(event_schema().names)
-    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+    infos = trace.manifest.ranks
+    changes = {"target": "cpu", "num_cores": num_cores}
+    return with_ranks(trace, [msgspec.structs.replace(info, **changes) for info in infos])
 
 
 def test_ranks_that_share_cores_are_judged_by_counts_alone() -> None:
@@ -271,17 +267,10 @@ def test_ranks_whose_cores_others_had_are_judged_by_counts_alone() -> None:
 
 
 def waiting_for_core(trace: Trace, share: float) -> Trace:
-    ranks = tuple(
-        msgspec.structs.replace(
-            info, ran_ns=round(1e9 * (1 - share)), waited_for_core_ns=round(1e9 * share)
-        )
-        if info.rank == 2
-        else info
-        for info in trace.manifest.ranks
-    )
-    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
-    columns = ", ".join(event_schema().names)
-    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+    infos = list(trace.manifest.ranks)
+    times = {"ran_ns": round(1e9 * (1 - share)), "waited_for_core_ns": round(1e9 * share)}
+    infos[2] = msgspec.structs.replace(infos[2], **times)
+    return with_ranks(trace, infos)
 
 
 @pytest.mark.parametrize("num_cores", [0, 8, 64])
@@ -295,11 +284,8 @@ def test_ranks_with_cores_of_their_own_are_not_doubted(num_cores: int) -> None:
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_advice_fits_the_device(target: str) -> None:
     trace = simulate(Plant(speed_of={4: 3.0}))
-    ranks = tuple(msgspec.structs.replace(i, target=target) for i in trace.manifest.ranks)
-    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
-    columns = ", ".join(event_schema().names)
-    table = trace.sql(f"SELECT {columns} FROM raw_events")
-    for finding in found_in(Trace.from_table(manifest, table)).findings:
+    infos = [msgspec.structs.replace(i, target=target) for i in trace.manifest.ranks]
+    for finding in found_in(with_ranks(trace, infos)).findings:
         assert ("power" in finding.advice) <= (target == "cuda")
         assert not (finding.blocks and "clocks" in finding.advice)
 

@@ -17,7 +17,7 @@ from kprof.recording.launches.wanted import Wanted
 from kprof.report.page import to_html
 from kprof.trace import Trace
 from simulation import Cause, Kind, Scenario, Sizes, simulate
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, with_ranks
 
 TRACES = Path(__file__).parents[2] / "traces"
 
@@ -102,9 +102,7 @@ def on_one_cpu_rank() -> Trace:
     infos = [
         msgspec.structs.replace(info, target="cpu", num_cores=8) for info in trace.manifest.ranks
     ]
-    manifest = msgspec.structs.replace(trace.manifest, ranks=tuple(infos[:1]))
-    columns = ", ".join(event_schema().names)
-    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+    return with_ranks(trace, infos[:1])
 
 
 def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_other_rank() -> None:
