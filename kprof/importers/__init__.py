@@ -99,7 +99,13 @@ def import_events(
     known = format_of(kind)
     if not paths or (len(paths) > 1 and not known.takes_many):
         raise ForeignFormatError(f"format {kind} takes one file, not {len(paths)}")
-    events = known.read(paths, options or ReadOptions())
+    try:
+        events = known.read(paths, options or ReadOptions())
+    except OverflowError as error:
+        raise ForeignFormatError(
+            f"{', '.join(map(str, paths[:3]))}: a number in there is too large ({error}); fix or "
+            "remove the event, or check --tick-ns"
+        ) from error
     summary = write_foreign(
         events, output, origin=paths[0].name, regions=regions, bound_ns=bound_ns, force=force
     )

@@ -21,12 +21,16 @@ from kprof.importers.sample import Sample
 from kprof.regions import Category
 
 _WHAT: Final = "a dump of PyTorch's flight recorder"
-_MARK: Final = object()
 _VALUES: Final = frozenset(
     ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "BINFLOAT")
 ) | {"LONG1"}
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_EMPTY: Final[dict[str, type]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_ADDED: Final = {"APPEND": 1, "SETITEM": 2}
+# An operation of one byte takes up to 200 bytes of memory. The dump of 2,000 entries with stacks of
+# 100 frames takes a tenth of this.
+_MOST_OPERATIONS: Final = 4_000_000
 _MOST_SAID: Final = 8
 
 
@@ -107,58 +111,76 @@ def _load(path: Path) -> _Dump:
         raise ForeignFormatError(f"cannot read {path} as {_WHAT}: {error}") from error
 
 
-def _plain(data: bytes) -> Any:
-    """The value of a pickle of plain data; raises ValueError for what would call something."""
-    stack: list[Any] = []
-    memo: dict[Any, Any] = {}
-    for operation, argument, _ in pickletools.genops(data):
-        name = operation.name
+class _Values:
+    """The stack and the memo of a pickle of plain data, in linear time."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self._memo: list[Any] = []
+        self._marks: list[int] = []
+
+    def do(self, name: str, argument: Any) -> None:
+        """One operation; raises ValueError for what would call something."""
+        stack = self.stack
         if name in _VALUES:
             stack.append(argument)
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
-        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
-            stack.append({"D": dict, "L": list, "T": tuple}[name[6]]())
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
         elif name == "MARK":
-            stack.append(_MARK)
+            self._marks.append(len(stack))
         elif name in _TUPLES:
             stack[-_TUPLES[name] :] = [tuple(stack[-_TUPLES[name] :])]
         elif name in ("APPEND", "SETITEM"):
-            _add(stack, stack[-1:] if name == "APPEND" else stack[-2:])
-        elif name in ("APPENDS", "SETITEMS", "TUPLE"):
-            _close(stack, name)
+            self._add(len(stack) - _ADDED[name])
+        elif name in ("APPENDS", "SETITEMS"):
+            self._add(self._marks.pop())
+        elif name == "TUPLE":
+            at = self._marks.pop()
+            stack[at:] = [tuple(stack[at:])]
         elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            memo[len(memo) if argument is None else argument] = stack[-1]
+            self._keep(argument)
         elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
+            stack.append(self._memo[argument])
         elif name not in ("PROTO", "FRAME", "STOP"):
             raise ValueError(f"it is no plain data ({name})")
-    return stack[-1]
+
+    def _keep(self, number: int | None) -> None:
+        """As the next value of the memo, which is where all picklers put it."""
+        if number not in (None, len(self._memo)):
+            raise ValueError(f"it numbers a value {number} where {len(self._memo)} comes next")
+        self._memo.append(self.stack[-1])
+
+    def _add(self, at: int) -> None:
+        """Put the values from `at` on into the list or dict before them."""
+        items = self.stack[at:]
+        del self.stack[at:]
+        into = self.stack[-1]
+        if isinstance(into, list):
+            into.extend(items)
+        elif isinstance(into, dict) and all(type(key) is str for key in items[::2]):
+            # Other keys can be chosen so that all of them collide.
+            into.update(zip(items[::2], items[1::2], strict=True))
+        else:
+            raise ValueError("it adds to a value that is no list and no dict of texts")
 
 
-def _close(stack: list[Any], name: str) -> None:
-    """Use what came since the last mark."""
-    at = max(i for i, each in enumerate(stack) if each is _MARK)
-    items = stack[at + 1 :]
-    del stack[at:]
-    if name == "TUPLE":
-        stack.append(tuple(items))
-    else:
-        stack.extend(items)
-        _add(stack, items)
-
-
-def _add(stack: list[Any], items: list[Any]) -> None:
-    """Put the last values of the stack into the list or dict before them."""
-    if not items:
-        return
-    del stack[-len(items) :]
-    if isinstance(stack[-1], list):
-        stack[-1].extend(items)
-    elif isinstance(stack[-1], dict):
-        stack[-1].update(zip(items[::2], items[1::2], strict=True))
-    else:
-        raise ValueError("it adds to a value that is no list and no dict")
+def _plain(data: bytes) -> Any:
+    """The value of a pickle of plain data; raises ValueError for what would call something, and for
+    what takes far more memory than its bytes."""
+    values = _Values()
+    for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
+        if count == _MOST_OPERATIONS:
+            raise ValueError(
+                f"it has more than {_MOST_OPERATIONS:,} values; dump fewer entries, or as JSON"
+            )
+        values.do(operation.name, argument)
+    found = values.stack[-1]
+    entries = found.get("entries") if isinstance(found, dict) else None
+    if isinstance(entries, list) and len(set(map(id, entries))) < len(entries):
+        raise ValueError("it holds one entry several times")
+    return found
 
 
 def _sniff(sample: Sample) -> float:

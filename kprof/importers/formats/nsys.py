@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,13 @@ from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions,
 from kprof.importers.sample import Sample
 
 _TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
-# A file may declare views that never end.
+_NAMES: Final = "StringIds"
+_ORIGIN: Final = "TARGET_INFO_SESSION_START_TIME"
+# Where a damaged file goes around in circles.
 _STEPS_PER_BYTE: Final = 100
 _LEAST_STEPS: Final = 10_000_000
+# Any number of rows may share the same pages of a file.
+_MOST_BYTES_OF_VALUE: Final = 1_000_000
 
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
@@ -43,21 +48,45 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     )
 
 
-def _rows(path: Path) -> list[tuple[Any, ...]]:
+def _rows(path: Path) -> Iterator[tuple[Any, ...]]:
+    """Start and end in ns, device, stream and name of every kernel."""
     try:
         refuse_special(path)
         with _opened(path) as database:
-            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-            origin = "0"
-            if "TARGET_INFO_SESSION_START_TIME" in tables:
-                origin = "(SELECT coalesce(max(utcEpochNs), 0) FROM TARGET_INFO_SESSION_START_TIME)"
-            return database.execute(
-                f"SELECT start + {origin}, end + {origin}, deviceId, streamId, "
-                f"coalesce(s.value, 'kernel') FROM {_TABLE} k "
-                "LEFT JOIN StringIds s ON s.id = k.demangledName"
-            ).fetchall()
-    except (sqlite3.Error, OSError, ValueError) as error:
+            origin = 0
+            if _ORIGIN.lower() in _check_tables(database):
+                ((latest,),) = database.execute(f"SELECT max(utcEpochNs) FROM {_ORIGIN}")
+                origin = latest if isinstance(latest, int) else 0
+            # One text for all kernels of a name, however long it is.
+            names = dict(
+                database.execute(
+                    f"SELECT id, value FROM {_NAMES} "
+                    f"WHERE id IN (SELECT demangledName FROM {_TABLE})"
+                )
+            )
+            rows = database.execute(
+                f"SELECT start, end, deviceId, streamId, demangledName FROM {_TABLE}"
+            )
+            for start, end, device, stream, name in rows:
+                are_numbers = isinstance(start, int) and isinstance(end, int)
+                times = (start + origin, end + origin) if are_numbers else (None, None)
+                yield (*times, device, stream, names.get(name) or "kernel")
+    except (sqlite3.Error, OSError, ValueError, MemoryError) as error:
         raise ForeignFormatError(f"cannot read {path} as SQLite of nsys: {error}") from error
+
+
+def _check_tables(database: sqlite3.Connection) -> set[str]:
+    """Which of our tables the file has, in lower case. Raises ValueError for what is computed when
+    it is read: a few bytes may compute gigabytes."""
+    schema = database.execute("SELECT lower(name), type, rootpage, sql FROM sqlite_master")
+    wanted = {name.lower() for name in (_TABLE, _NAMES, _ORIGIN)}
+    found = {name: (kind, page, sql) for name, kind, page, sql in schema if name in wanted}
+    for name, (kind, page, sql) in found.items():
+        columns = database.execute(f"SELECT 1 FROM pragma_table_xinfo('{name}') WHERE hidden")
+        is_stored = kind == "table" and page and str(sql).startswith("CREATE TABLE")
+        if not is_stored or columns.fetchall():
+            raise ValueError(f"{name} is a view, a virtual table, or has generated columns")
+    return set(found)
 
 
 @contextlib.contextmanager
@@ -66,6 +95,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     where = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     most = max(_LEAST_STEPS, _STEPS_PER_BYTE * path.stat().st_size)
     with contextlib.closing(sqlite3.connect(where, uri=True)) as database:
+        if sys.version_info >= (3, 11):
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES_OF_VALUE)
         database.text_factory = lambda data: data.decode("utf-8", "replace")
         database.execute("PRAGMA trusted_schema = OFF")
         # The handler is called after so many steps, and 1 ends the query.
