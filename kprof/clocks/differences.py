@@ -56,5 +56,7 @@ def middle(closed: Matrix) -> NDArray[np.float64]:
 
 def bounded_together(closed: Matrix) -> list[int]:
     """The largest set of unknowns that bound each other from both sides; of equals the first."""
+    if not len(closed):
+        return []
     both = np.isfinite(closed) & np.isfinite(closed.T)
     return np.flatnonzero(both[int(np.argmax(both.sum(axis=1)))]).tolist()

@@ -12,6 +12,7 @@ import msgspec
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.directory import event_schema, events_file_name, rank_file, write_rank_info
 from kprof.capture.manifest import (
+    MAX_COUNT,
     MAX_RANKS,
     Alignment,
     ArenaUse,
@@ -28,7 +29,7 @@ from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, spans_of
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import Rank, channels_of, resolve
 from kprof.nccl.host import write_host_trace
-from kprof.nccl.ring import RECORD, Ring, rings_in
+from kprof.nccl.ring import RECORD, Ring, read_rings
 from kprof.regions import FlowRule, RegionTable
 
 if TYPE_CHECKING:
@@ -56,14 +57,15 @@ def collect(
     `alignment` is that of the ranks' recorders, and `note` says why there is none. A second call
     adds nothing again.
     """
-    rings = rings_in(memory_of(directory), directory)
+    rings, refused = read_rings(memory_of(directory), directory)
     if not rings or any(has_collectives(info) for info in infos):
-        return Collected(tuple(infos), alignment, note)
+        return Collected(tuple(infos), alignment, note, tuple(refused))
     ranks, unknown = resolve(rings)
     found: dict[int, RankInfo] = {info.rank: info for info in infos}
     for each in _new_infos(rings, ranks):
         found.setdefault(each.rank, each)
-    channels = _in_bounds(channels_of(rings, ranks))
+    every = channels_of(rings, ranks)
+    channels = _in_bounds(every)
     if alignment is None or not found.keys() <= {entry.rank for entry in alignment.ranks}:
         alignment, note = common_clock(channels, ranks.values(), frozenset(found))
     calls = spans_of(channels, _clocks(alignment))
@@ -73,7 +75,8 @@ def collect(
         found[rank] = _add(directory, found[rank], calls.get(rank), mine, world_size)
         if rank in calls:
             write_host_trace(directory, rank, calls[rank].on_host, _numbers(rings, ranks, rank))
-    messages = (*unknown, *_versions(rings), *never_entered(rings, ranks))
+    strange = _strange(rings, len(every) - len(channels))
+    messages = (*refused, *strange, *unknown, *_versions(rings), *never_entered(rings, ranks))
     kept = tuple(found[rank] for rank in sorted(found))
     return Collected(kept, alignment, note, messages, world_size)
 
@@ -91,6 +94,16 @@ def _in_bounds(channels: pd.DataFrame) -> pd.DataFrame:
         & channels["channel"].between(0, MAX_CHANNEL)
         & channels["start_ns"].between(1, latest)
         & (channels["stop_ns"] - channels["start_ns"] <= longest)
+    ]
+
+
+def _strange(rings: Sequence[Ring], num_channels: int) -> list[str]:
+    """Sentences about damage that leaves events out."""
+    damaged = {"communicators": sum(ring.num_strange for ring in rings), "channels": num_channels}
+    return [
+        f"{what} of NCCL that make no sense are not in the capture: {count:,}"
+        for what, count in damaged.items()
+        if count
     ]
 
 
@@ -189,12 +202,12 @@ def _counted(
             counts,
             recorded=counts.recorded + len(events),
             open=counts.open + num_open,
-            dropped=counts.dropped + num_lost,
+            dropped=min(counts.dropped + num_lost, MAX_COUNT),
         ),
         arena=ArenaUse(
             max(arena.size_bytes, num_held * RECORD.itemsize),
             max(arena.used_bytes, num_held * RECORD.itemsize),
-            max(arena.needed_bytes, (num_held + num_lost) * RECORD.itemsize),
+            max(arena.needed_bytes, min((num_held + num_lost) * RECORD.itemsize, MAX_COUNT)),
         ),
     )
 

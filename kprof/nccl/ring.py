@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.private import open_plain
+from kprof.capture.manifest import MAX_COUNT, MAX_RANKS
+from kprof.private import opened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +25,10 @@ _TEXTS_OFFSET: Final = 4096
 _COMMS_OFFSET: Final = 12288
 _RECORDS_OFFSET: Final = 143360
 _COMPLETE: Final = 2
+# What Linux allows on any machine.
+_MAX_PID: Final = 1 << 22
+# Records that are read at a time.
+_BLOCK: Final = 1 << 18
 START, STOP, STATE = 1, 2, 3
 
 _HEADER: Final = np.dtype(
@@ -88,7 +95,7 @@ class Ring:
 
     `records` have shape (n,) and are in the order of their numbers; `num_lost` were overwritten, or
     never finished. `rank` is that of the launcher's environment, None where there is none.
-    `comms[i]` is None where nobody can say what it was.
+    `comms[i]` is None where nobody can say what it was; `num_strange` of those are damaged.
     """
 
     path: Path
@@ -99,6 +106,7 @@ class Ring:
     texts: tuple[str, ...]
     records: NDArray[np.void]
     num_lost: int
+    num_strange: int = 0
 
     @property
     def host(self) -> str:
@@ -108,70 +116,114 @@ class Ring:
 
 def rings_in(*folders: Path | None) -> list[Ring]:
     """All rings in these folders that make sense."""
+    return read_rings(*folders)[0]
+
+
+def read_rings(*folders: Path | None) -> tuple[list[Ring], list[str]]:
+    """The same, and a sentence about each that makes no sense."""
     paths = [path for folder in folders if folder for path in sorted(folder.glob(RING_NAMES))]
-    return [ring for ring in map(read_ring, dict.fromkeys(paths)) if ring is not None]
+    found, refused = [], []
+    for path in dict.fromkeys(paths):
+        try:
+            ring = read_ring(path)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            refused.append(f"the collectives in {path} are not in the capture: {reason}")
+        else:
+            found += [ring] if ring is not None else []
+    return found, refused
 
 
 def read_ring(path: Path) -> Ring | None:
-    """A copy of a ring, also of one that is being written; None where it is none of ours."""
-    try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            data = np.memmap(file, np.uint8, mode="r")
-    except (OSError, ValueError):
-        return None
-    if len(data) < _RECORDS_OFFSET:
-        return None
-    header = data[: _HEADER.itemsize].view(_HEADER)[0]
-    num_records = int(header["num_records"])
-    is_whole = num_records > 0 and len(data) >= _RECORDS_OFFSET + num_records * RECORD.itemsize
-    if header["magic"] != MAGIC or header["version"] != VERSION or not is_whole:
-        return None
-    records, num_events = _records(data, num_records, int(header["events"]))
-    rank = int(header["rank"])
+    """A copy of a ring, also of one that is being written; None where nothing is in it yet.
+
+    Raises OSError, and ValueError for one that makes no sense.
+    """
+    with opened(path) as file:
+        start = os.pread(file, _RECORDS_OFFSET, 0)
+        if len(start) < _RECORDS_OFFSET or not any(start[:8]):
+            return None
+        header = np.frombuffer(start, _HEADER, 1)[0]
+        num_records, num_events = int(header["num_records"]), int(header["events"])
+        _check(header, (os.fstat(file).st_size - _RECORDS_OFFSET) // RECORD.itemsize)
+        records = _records(file, num_records, num_events)
+    rank, comms = int(header["rank"]), _comms(start, int(header["comms"]))
     return Ring(
         path,
         int(header["pid"]),
         int(header["abi"]),
-        rank if rank >= 0 else None,
-        _comms(data, min(int(header["comms"]), NUM_COMMS)),
-        _texts(data),
+        rank if 0 <= rank < MAX_RANKS else None,
+        tuple(_comm(row) if _makes_sense(row) else None for row in comms),
+        _texts(start),
         records,
         num_events - len(records),
+        sum(bool(row["is_complete"]) and not _makes_sense(row) for row in comms),
     )
 
 
-def _records(data: np.ndarray, num_records: int, num_events: int) -> tuple[np.ndarray, int]:
-    """The records that were complete when they were copied, and how many events there were."""
-    num_seen = min(num_events, num_records)
-    end = _RECORDS_OFFSET + num_seen * RECORD.itemsize
-    copy = np.array(data[_RECORDS_OFFSET:end]).view(RECORD)
-    # A record that was written meanwhile is one of both, or neither.
-    again = data[_RECORDS_OFFSET:end].view(RECORD)["handle"]
-    numbers = copy["handle"].astype(np.int64) - 1
-    places = np.arange(num_seen)
-    is_there = (copy["handle"] == again) & (numbers >= 0) & (numbers % num_records == places)
-    is_there &= numbers < num_events
-    found = copy[is_there]
-    return found[np.argsort(found["handle"])], num_events
+def _check(header: np.void, most_records: int) -> None:
+    """Raises ValueError for what no plugin writes; `most_records` fit into the file."""
+    if header["magic"] != MAGIC or header["version"] != VERSION:
+        raise ValueError(f"it is no ring of version {VERSION}")
+    for name, least, most in (
+        ("pid", 1, _MAX_PID),
+        ("num_records", 1, most_records),
+        ("events", 0, MAX_COUNT),
+        ("comms", 0, NUM_COMMS),
+    ):
+        if not least <= int(header[name]) <= most:
+            raise ValueError(f"its {name} is {header[name]}, expected {least} to {most}")
 
 
-def _texts(data: np.ndarray) -> tuple[str, ...]:
+def _records(file: int, num_records: int, num_events: int) -> NDArray[np.void]:
+    """The records that were complete when they were copied, in the order of their numbers."""
+    kept = [np.zeros(0, RECORD)]
+    end = min(num_events, num_records)
+    for first in _with_data(file, end):
+        num_bytes = min(_BLOCK, end - first) * RECORD.itemsize
+        at = _RECORDS_OFFSET + first * RECORD.itemsize
+        copy, again = (np.frombuffer(os.pread(file, num_bytes, at), RECORD) for _ in range(2))
+        numbers = copy["handle"].astype(np.int64) - 1
+        # A record that was written meanwhile is one of both, or neither.
+        is_there = (copy["handle"] == again["handle"]) & (numbers >= 0) & (numbers < num_events)
+        is_there &= numbers % num_records == np.arange(first, first + len(copy))
+        kept.append(copy[is_there])
+    found = np.concatenate(kept)
+    return found[np.argsort(found["handle"])]
+
+
+def _with_data(file: int, end: int) -> Iterator[int]:
+    """The first records of blocks, up to record `end`, without those that lie in a hole: a file of
+    a few bytes may claim to have any size."""
+    first = 0
+    while first < end:
+        try:
+            at = os.lseek(file, _RECORDS_OFFSET + first * RECORD.itemsize, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        first = (at - _RECORDS_OFFSET) // RECORD.itemsize
+        if first < end:
+            yield first
+        first += _BLOCK
+
+
+def _texts(start: bytes) -> tuple[str, ...]:
     """By number; 0 is the empty one."""
-    rows = np.array(data[_TEXTS_OFFSET:_COMMS_OFFSET]).view(_TEXT)
+    rows = np.frombuffer(start[_TEXTS_OFFSET:_COMMS_OFFSET], _TEXT)
     texts = [row["text"].decode(errors="replace") for row in rows if row["state"] == _COMPLETE]
     whole = [row["state"] == _COMPLETE for row in rows]
     numbered = iter(texts)
     return ("", *(next(numbered) if is_whole else "" for is_whole in whole))
 
 
-def _comms(data: np.ndarray, count: int) -> tuple[Communicator | None, ...]:
-    end = _COMMS_OFFSET + count * _COMM.itemsize
-    rows = np.array(data[_COMMS_OFFSET:end]).view(_COMM)
-    return tuple(_comm(row) if _makes_sense(row) else None for row in rows)
+def _comms(start: bytes, count: int) -> NDArray[np.void]:
+    return np.frombuffer(start, _COMM, count, _COMMS_OFFSET)
 
 
 def _makes_sense(row: np.void) -> bool:
-    return bool(row["is_complete"]) and 0 <= row["rank"] < row["num_ranks"]
+    return bool(row["is_complete"]) and 0 <= row["rank"] < row["num_ranks"] <= MAX_RANKS
 
 
 def _comm(row: np.void) -> Communicator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -18,9 +19,11 @@ import kprof
 sys.path.append(str(Path(__file__).parents[1] / "native"))
 from nccl_host import KPROF, build_driver, build_host, record
 
+from kprof.capture.claims import Begun, write_begun
 from kprof.capture.shared_memory import memory_of
 from kprof.nccl.plugin import build_plugin, environment_for
-from kprof.nccl.ring import rings_in
+from kprof.nccl.ring import RECORD, rings_in
+from kprof.recording.finishing.recover import recover
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
 
@@ -256,6 +259,101 @@ def test_a_damaged_ring_harms_nothing_else(tools, tmp_path, seed):
     data[at] = draw.integers(0, 256, len(at))
     data.tofile(ring.path)
     collect(tmp_path, (), None, "")
+
+
+@pytest.fixture(scope="module")
+def ring_file(tools, tmp_path_factory) -> Path:
+    """The ring of a process with three ranks and eight calls."""
+    folder = tmp_path_factory.mktemp("ring")
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    environment |= environment_for(build_plugin(), folder, 1 << 18)
+    command = [tools[0], "7", "threads=1", "ranks=3", "calls=8", "p2p=1"]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    (ring,) = rings_in(folder)
+    return ring.path
+
+
+def _recording(tmp_path: Path, ring_file: Path, **damaged: tuple[int, int, int]) -> Path:
+    """A recording of that ring, and of one for each (offset, bytes, value) that is written over it."""
+    run = tmp_path / "run.kprof.unfinished"
+    run.mkdir()
+    write_begun(run, Begun((), "", 1))
+    shutil.copy(ring_file, run / "nccl-sound-1-0")
+    for name, (offset, size, value) in damaged.items():
+        data = bytearray(ring_file.read_bytes())
+        data[offset : offset + size] = value.to_bytes(size, "little")
+        (run / f"nccl-{name}-2-0").write_bytes(data)
+    return run
+
+
+FIELDS = {
+    "version": (8, 4, 2),
+    "pid": (16, 8, 1 << 40),
+    "no_pid": (16, 8, 0),
+    "records": (24, 8, 1 << 60),
+    "no_records": (24, 8, 0),
+    "comms": (40, 8, 1 << 40),
+    "events": (64, 8, (1 << 64) - 1),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_ring_whose_header_makes_no_sense_is_left_out_by_name(tmp_path, ring_file, name):
+    found = recover(_recording(tmp_path, ring_file, **{name: FIELDS[name]}))
+    manifest = kprof.open(found.path).manifest
+    assert [info.rank for info in manifest.ranks] == [0, 1, 2]
+    (said,) = [each for each in manifest.messages if f"nccl-{name}-2-0" in each]
+    assert "not in the capture: it" in said
+
+
+@pytest.mark.parametrize("field", ["rank", "num_ranks"])
+def test_communicators_out_of_range_are_counted(tmp_path, ring_file, field):
+    """10^8 ranks were 8 GB of memory."""
+    offset = {"rank": 12288 + 8, "num_ranks": 12288 + 12}[field]
+    run = _recording(tmp_path, ring_file, damaged=(offset, 4, 100_000_000))
+    manifest = kprof.open(recover(run).path).manifest
+    assert manifest.world_size == 3
+    assert "communicators of NCCL that make no sense are not in the capture: 1" in manifest.messages
+
+
+def test_a_ring_that_is_nearly_all_hole_costs_what_it_holds(tmp_path, ring_file):
+    """One of 4.3 GB of which nothing is written took 8 GB of memory."""
+    size = 1 << 32
+    run = _recording(tmp_path, ring_file, hollow=(24, 8, (size - 143360) // 64))
+    with (run / "nccl-hollow-2-0").open("r+b") as file:
+        file.seek(64)
+        file.write(((size - 143360) // 64).to_bytes(8, "little"))
+        file.truncate(size)
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = recover(run)
+    assert kprof.open(found.path).manifest.world_size == 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before_kb + 500_000
+
+
+def test_ranks_that_no_run_has_are_numbered_by_their_communicator(tools, tmp_path):
+    """RANK=2^40 left the events out, and said that nothing was lost."""
+    both = " & ".join(
+        f"RANK={rank} {tools[0]} 7 threads=1 ranks=2 calls=4" for rank in (1 << 40, 1 << 40)
+    )
+    output = tmp_path / "run.kprof"
+    command = [*KPROF, "record", "--nccl", "-o", output, "--", "sh", "-c", f"{both} & wait"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    run = kprof.open(output)
+    assert [info.rank for info in run.manifest.ranks] == [0, 1]
+    assert all(info.counts.recorded for info in run.manifest.ranks)
+
+
+def test_rings_without_channels_have_no_common_clock(tmp_path, ring_file):
+    """An argmax of nothing."""
+    run = _recording(tmp_path, ring_file)
+    data = bytearray((run / "nccl-sound-1-0").read_bytes())
+    # No record is a channel's any more.
+    rows = np.frombuffer(data, RECORD, offset=143360)
+    rows["kind"][rows["kind"] == 6] = 0
+    (run / "nccl-sound-1-0").write_bytes(data)
+    manifest = kprof.open(recover(run).path).manifest
+    assert "no two ranks bound each other" in manifest.alignment_note
 
 
 def test_the_table_of_collectives(tools, tmp_path):

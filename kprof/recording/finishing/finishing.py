@@ -72,6 +72,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     infos = tuple(_with_stop(info, stopped.get(info.rank, "")) for info in infos)
     found = collect(directory, infos, *_alignment(directory, infos))
     infos = found.infos
+    messages += found.messages
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         is_idle = outcome is not None and not (outcome.exit_code or started or messages)
@@ -96,7 +97,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         alignment=found.alignment,
         alignment_note=found.note,
         missing_launches=tuple(0 if rank in told else counts.get(rank, 0) for rank in missing),
-        messages=(*messages, *found.messages, *unseen_waits(directory, infos)),
+        messages=(*messages, *unseen_waits(directory, infos)),
         hang=hang,
     )
 
