@@ -2,7 +2,7 @@
 
     python -m benchmarks.same_results FOLDER
 
-One GPU, some minutes. Runs tests/real/programs/llama.py (eval, decode, train) twice without kprof and twice with it, each with
+One GPU, some minutes, the modes beside each other. Runs tests/real/programs/llama.py (eval, decode, train) twice without kprof and twice with it, each with
 an empty cache of its own: a program whose plain runs differ is not deterministic, because Inductor measures which of
 several configurations is faster, and they add up in other orders. Then once more in one cache for all: what differs there is
 ours. In that one every launch that is not captured runs twice, by Inductor and by us, and outputs are compared bit for bit.
@@ -17,15 +17,19 @@ import os
 import runpy
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import ROOT, output_folder
 
 PROGRAM = ROOT / "tests" / "real" / "programs" / "llama.py"
+WAYS = ("plain", "recorded")
 MODES = ("eval", "decode", "train")
 LAYERS = "2"
-LIMIT_S = 300
+# Ended with code 124 after that.
+LIMIT_S = 120
 DIFFERENT = "different "
 
 
@@ -39,12 +43,12 @@ def run(
         command = [sys.executable, "-m", "benchmarks.same_results", "--both", *program]
     if is_recorded:
         kprof = [sys.executable, "-m", "kprof_cli", "record", "--force", "--inductor"]
-        command = [*kprof, "-o", str(folder / "run.kprof"), "--", *command]
+        command = [*kprof, "-o", str(folder / f"{cache.name}.kprof"), "--", *command]
     path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": path}
     answer = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-        timeout=LIMIT_S,
+        ["timeout", "-k", "1", str(LIMIT_S), *command],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = answer.stdout.splitlines()
     return {
@@ -101,24 +105,32 @@ def compare_launches() -> None:
     inductor._launcher = checked
 
 
+def runs_of(folder: Path, mode: str) -> Any:
+    """All runs of one mode, by their names."""
+    caches = {
+        f"{way} {idx}": folder / f"cache-{mode}-{way}-{idx}" for way in WAYS for idx in (1, 2)
+    }
+    plain = caches["plain 1"]
+    runs: dict[str, Any] = {}
+
+    def keep(name: str, cache: Path, **ways: bool) -> None:
+        runs[name] = each = run(folder, mode, cache, **ways)
+        print(mode, name, each["exit_code"], each["values"], each["different"], flush=True)
+
+    keep("plain 1", plain, is_recorded=False)
+    keep("recorded, in the cache of plain 1", plain, is_recorded=True)
+    keep("both ways, in the cache of plain 1", plain, is_recorded=True, is_checked=True)
+    for name, cache in caches.items():
+        if cache != plain:
+            keep(name, cache, is_recorded=not name.startswith("plain"))
+    return runs
+
+
 def main() -> None:
     folder = output_folder(__doc__)
-    results: dict[str, Any] = {}
-    for mode in MODES:
-        runs: dict[str, Any] = {}
-        for way in ("plain", "recorded"):
-            for idx in (1, 2):
-                cache = folder / f"cache-{mode}-{way}-{idx}"
-                runs[f"{way} {idx}"] = run(folder, mode, cache, is_recorded=way == "recorded")
-        shared = folder / f"cache-{mode}-plain-1"
-        runs["recorded, in the cache of plain 1"] = run(folder, mode, shared, is_recorded=True)
-        runs["both ways, in the cache of plain 1"] = run(
-            folder, mode, shared, is_recorded=True, is_checked=True
-        )
-        results[mode] = runs
-        for name, each in runs.items():
-            print(mode, name, each["exit_code"], each["values"], each["different"], flush=True)
-        (folder / "same_results.json").write_text(json.dumps(results, indent=1) + "\n")
+    with ThreadPoolExecutor(len(MODES)) as pool:
+        results = dict(zip(MODES, pool.map(partial(runs_of, folder), MODES), strict=True))
+    (folder / "same_results.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

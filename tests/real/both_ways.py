@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +17,51 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, and what it printed but times."""
+    """How a program ended, and what it printed but times.
 
-    exit_code: int
+    `exit_code` is None for one that was ended because it took too long. `summary` is what kprof
+    printed behind the program, `step_ms` what the program measured, `wall_s` the whole run.
+    """
+
+    exit_code: int | None
     lines: tuple[str, ...]
     error: str
+    summary: tuple[str, ...]
+    step_ms: float | None
+    wall_s: float
 
     @staticmethod
     def of(command: Sequence[str], environment: dict[str, str], limit_s: float) -> Ended:
-        answer = subprocess.run(
+        begin = time.monotonic()
+        with subprocess.Popen(
             command,
             env={**os.environ, **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=limit_s,
-            check=False,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                output, error = process.communicate(timeout=limit_s)
+                exit_code = process.returncode
+            except subprocess.TimeoutExpired:
+                # What it started has its pipes, and the GPU.
+                os.killpg(process.pid, signal.SIGKILL)
+                output, error = process.communicate()
+                exit_code = None
+        found = re.search(r"^time ([\d.]+)", output, re.MULTILINE)
+        lines = [line for line in output.splitlines() if not line.startswith("time ")]
+        # The workload prints first: the summary begins with the capture's line.
+        end = next((n for n, line in enumerate(lines) if line.startswith("capture ")), len(lines))
+        return Ended(
+            exit_code,
+            tuple(lines[:end]),
+            error,
+            tuple(lines[end:]),
+            float(found[1]) if found else None,
+            time.monotonic() - begin,
         )
-        lines = [line for line in answer.stdout.splitlines() if not line.startswith("time ")]
-        return Ended(answer.returncode, tuple(lines), answer.stderr)
 
 
 def plain(program: str, *arguments: str, limit_s: float = 300, **environment: str) -> Ended:
@@ -51,11 +81,4 @@ def recorded(
     """Under kprof, whose own lines are left out of what it printed."""
     kprof = [sys.executable, "-m", "kprof_cli", "record", "-o", str(output), *options, "--"]
     command = [*kprof, sys.executable, str(PROGRAMS / program), *arguments]
-    ended = Ended.of(command, environment, limit_s)
-    return Ended(ended.exit_code, _without_summary(ended.lines), ended.error)
-
-
-def _without_summary(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The workload prints first: the summary begins with the capture's line."""
-    begin = next((n for n, line in enumerate(lines) if line.startswith("capture ")), len(lines))
-    return lines[:begin]
+    return Ended.of(command, environment, limit_s)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import both_ways
+import on_gpus
 from kprof.trace import Trace
+from on_gpus import Program
 
 pytestmark = pytest.mark.slow
 EVENTS = ["--inductor"]
@@ -21,6 +23,7 @@ def test_a_program_ends_in_its_own_way(tmp_path: Path, how: str) -> None:
     output = tmp_path / "run.kprof"
     after = both_ways.recorded(output, EVENTS, "ends.py", how)
     # As a shell says it of a child.
+    assert before.exit_code is not None
     expected = before.exit_code if before.exit_code >= 0 else 128 - before.exit_code
     assert (after.exit_code, after.lines) == (expected, before.lines), after.error
     assert ("of the program's own" in after.error) == ("of the program's own" in before.error)
@@ -72,9 +75,9 @@ def test_a_program_compiled_for_the_cpu_has_nothing_to_record(
     assert "without creating a kprof recorder" in after.error
 
 
-@pytest.mark.parametrize("how", ["cond", "autograd", "rng"])
+@pytest.mark.parametrize("how", ["cond", "scan", "autograd", "rng"])
 def test_a_compiled_program_computes_the_same(tmp_path: Path, how: str) -> None:
-    """On the CPU: with branches chosen by values, a backward pass, and random numbers."""
+    """On the CPU: with branches chosen by values, loops, a backward pass, and random numbers."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     before = both_ways.plain("compiled_cpu.py", how, **cache)
     after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "compiled_cpu.py", how, **cache)
@@ -83,66 +86,27 @@ def test_a_compiled_program_computes_the_same(tmp_path: Path, how: str) -> None:
     assert len(after.lines) == 1
 
 
-LLAMAS = [("llama.py", mode, "2") for mode in ("train", "eval", "decode", "static")]
-ON_A_GPU = [
-    *LLAMAS,
-    ("resnet.py",),
-    ("matmul.py",),
-    ("flex.py",),
-    ("user_kernel.py",),
-    ("tutorials.py",),
-    ("vision.py",),
-    ("graph_network.py",),
-    ("liger.py",),
-    ("linear_attention.py",),
-    *[
-        ("modes.py", mode)
-        for mode in (
-            "backward",
-            "graph",
-            "graph, warm",
-            "default device",
-            "deterministic",
-            "fake first",
-            "inference",
-            "profiler",
-        )
-    ],
-]
-NEEDED = {
-    "llama.py": "transformers",
-    "resnet.py": "torchvision",
-    "vision.py": "timm",
-    "graph_network.py": "torch_geometric",
-    "liger.py": "liger_kernel",
-    "linear_attention.py": "fla",
-}
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize("options", ["", "--drain", "--ring 64MiB", "--calls 2", "--arena host"])
-@pytest.mark.parametrize("program", ON_A_GPU, ids=" ".join)
-def test_a_program_on_a_gpu_prints_the_same(
-    tmp_path: Path, program: tuple[str, ...], options: str
-) -> None:
-    if program[0] in NEEDED:
-        pytest.importorskip(NEEDED[program[0]])
+@pytest.mark.parametrize("way", on_gpus.WAYS)
+@pytest.mark.parametrize("program", on_gpus.PROGRAMS, ids=lambda program: program.name)
+def test_a_program_on_a_gpu_prints_the_same(tmp_path: Path, program: Program, way: str) -> None:
+    if not program.is_here:
+        pytest.skip(f"needs {program.needs}")
+    arguments = (program.file, *program.arguments)
     # What Inductor measures decides how kernels add up: both runs have what the first one found.
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    before = both_ways.plain(*program, **cache)
+    before = both_ways.plain(*arguments, **cache)
     assert before.exit_code == 0, before.error[-3000:]
     output = tmp_path / "run.kprof"
-    after = both_ways.recorded(output, [*EVENTS, *options.split()], *program, **cache)
+    options = on_gpus.WAYS[way]
+    after = both_ways.recorded(output, options, *arguments, *program.with_spans, **cache)
     assert (after.exit_code, after.lines) == (0, before.lines), after.error[-3000:]
     assert "Traceback" not in after.error
     print(after.error[-2000:], file=sys.stderr)
 
 
-MIB = 1 << 20
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize("arena_mib", [64, 512, 1024, 2048, 2366, 4096, 8192])
+@pytest.mark.parametrize("arena_mib", on_gpus.OVERFLOW_ARENAS_MIB)
 @pytest.mark.parametrize("arguments", [(), ("claimed",)])
 def test_an_arena_of_any_size_may_overflow(
     tmp_path: Path, arena_mib: int, arguments: tuple[str, ...]
@@ -150,9 +114,11 @@ def test_an_arena_of_any_size_may_overflow(
     """Twelve launches of 200,000 programs with an event each: 2.3 GiB."""
     output = tmp_path / "run.kprof"
     options = ["--arena-size", f"{arena_mib}MiB"]
-    ended = both_ways.recorded(output, options, "overflow.py", "200000", "12", *arguments)
+    programs, launches = on_gpus.OVERFLOW_PROGRAMS, on_gpus.OVERFLOW_LAUNCHES
+    numbers = (str(programs), str(launches))
+    ended = both_ways.recorded(output, options, "overflow.py", *numbers, *arguments)
     assert (ended.exit_code, ended.lines) == (0, ("right: True",)), ended.error[-3000:]
     counts = Trace.open(output).ranks[0].counts
-    assert counts.recorded + counts.dropped == 12 * 200_000
+    assert counts.recorded + counts.dropped == launches * programs
     assert counts.torn_chunks == counts.stray_chunks == counts.torn_records == 0
-    assert (counts.dropped == 0) == (arena_mib >= 2366)
+    assert (counts.dropped == 0) == (arena_mib >= on_gpus.OVERFLOW_FITS_MIB)

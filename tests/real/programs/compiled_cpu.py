@@ -1,9 +1,11 @@
-"""Programs of torch.compile on the CPU: python compiled_cpu.py cond | autograd | rng."""
+"""Programs of torch.compile on the CPU: python compiled_cpu.py cond | scan | autograd | rng."""
 
 import sys
 
 import torch
 
+# For scan, which torch makes a loop of.
+torch._dynamo.config.capture_scalar_outputs = True
 torch.manual_seed(11)
 x = torch.randn(8, 4)
 
@@ -11,6 +13,16 @@ x = torch.randn(8, 4)
 def branched(values):
     """cond: one of two branches, chosen by a value."""
     return torch.cond(values.sum() > 0, torch.sin, torch.cos, (values,))
+
+
+def running(values):
+    """scan: a loop whose steps depend on each other."""
+
+    def add(total, row):
+        total = total * 0.5 + row
+        return total, total.sin()
+
+    return torch._higher_order_ops.scan(add, torch.zeros(4), values)[1]
 
 
 def dropped(values):
@@ -21,7 +33,7 @@ def squared(values):
     return (values @ values.T).square().mean()
 
 
-FUNCTIONS = {"cond": branched, "rng": dropped}
+FUNCTIONS = {"cond": branched, "scan": running, "rng": dropped}
 
 
 def main(how):
