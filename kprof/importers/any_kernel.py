@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import importlib.util
 import os
 import shutil
 import signal
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _TOOL: Final = "run-iket"
 _PACKAGE: Final = "nvidia-cutlass-dsl-libs-base"
 _INJECTION: Final = "CUDA_INJECTION64_PATH"
-_OPTIONS: Final = ("profile", "--warp-trace", "--postprocess", "json", "--output-dir")
+_MODULE: Final = "iket.cli.main"
 _RANK: Final = "rank-"
 _FILES: Final = "iket_pid_*.trace.json"
 
@@ -74,6 +75,7 @@ def record(wish: Wish) -> tuple[ImportSummary, int]:
     tool = _tool(os.environ)
     folder = Path(tempfile.mkdtemp(prefix=f"{wish.output.name}.iket-", dir=_beside(wish.output)))
     exit_code = _run(_arguments(tool, folder, wish))
+    _write_what_is_missing(tool, folder)
     files = _files(folder, is_one_per_rank=wish.num_procs is not None)
     if not files:
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,20 +92,24 @@ def record(wish: Wish) -> tuple[ImportSummary, int]:
     return summary, exit_code
 
 
-def _tool(environment: Mapping[str, str]) -> str:
-    """The path of run-iket; raises WorkloadError where it cannot run."""
+def _tool(environment: Mapping[str, str]) -> list[str]:
+    """The command that is run-iket; raises WorkloadError where it cannot run."""
     if other := environment.get(_INJECTION):
         raise WorkloadError(
             f"{_INJECTION} names {other}, and {_TOOL} needs that variable; unset it, and record "
             "one thing after the other"
         )
-    found = shutil.which(_TOOL, path=environment.get("PATH"))
-    if found is None:
-        raise WorkloadError(
-            f"--any-kernel needs NVIDIA's {_TOOL}, which is not in PATH; pip install {_PACKAGE} "
-            "(3 MB, under NVIDIA's licence, for GPUs of SM90 and later)"
-        )
-    return found
+    if found := shutil.which(_TOOL, path=environment.get("PATH")):
+        return [found]
+    # Beside an interpreter that is not activated, or unpacked into PYTHONPATH.
+    spec = importlib.util.find_spec(_MODULE.partition(".")[0])
+    folders = spec.submodule_search_locations if spec is not None else None
+    if any(Path(folder, "cli", "main.py").is_file() for folder in folders or ()):
+        return [sys.executable, "-m", _MODULE]
+    raise WorkloadError(
+        f"--any-kernel needs NVIDIA's {_TOOL}, which is neither in PATH nor a module of this "
+        f"Python; pip install {_PACKAGE} (3 MB, under NVIDIA's licence, for GPUs of SM90 and later)"
+    )
 
 
 def _beside(output: Path) -> Path:
@@ -113,13 +119,25 @@ def _beside(output: Path) -> Path:
     return parent
 
 
-def _arguments(tool: str, folder: Path, wish: Wish) -> list[str]:
+def _arguments(tool: Sequence[str], folder: Path, wish: Wish) -> list[str]:
     """run-iket around the command, or around that of each rank, whose folder has its number."""
     if wish.num_procs is None:
-        inner = launch_arguments(wish.command, None)
-        return [tool, *_OPTIONS, str(folder / f"{_RANK}0"), "--", *inner]
-    rank = [sys.executable, "-m", "kprof.importers.any_kernel", tool, str(folder), *wish.command]
+        return _profile(tool, folder / f"{_RANK}0", wish.command)
+    rank = [sys.executable, "-m", "kprof.importers.any_kernel", str(folder), *wish.command]
     return launch_arguments(rank, wish.num_procs)
+
+
+def _profile(tool: Sequence[str], folder: Path, command: Sequence[str]) -> list[str]:
+    # run-iket takes the folder for a part of the command where it follows the word "profile".
+    options = ("--output-dir", str(folder), "profile", "--warp-trace", "--postprocess", "json")
+    return [*tool, *options, "--", *launch_arguments(command, None)]
+
+
+def _write_what_is_missing(tool: Sequence[str], folder: Path) -> None:
+    """run-iket makes no JSON of a command that fails, but it leaves the data to make it of."""
+    for of_rank in sorted(folder.glob(f"{_RANK}*")):
+        if (of_rank / "iket").is_dir() and not any(of_rank.glob(_FILES)):
+            _run([*tool, "postprocess", "--format", "json", str(of_rank)])
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -206,11 +224,11 @@ def _rows(events: ForeignEvents, keep: NDArray[np.bool_]) -> ForeignEvents:
     )
 
 
-def _become_rank(tool: str, folder: str, *command: str) -> None:
+def _become_rank(folder: str, *command: str) -> None:
     """Replace this process, one of torchrun's, by run-iket around the command."""
-    name = f"{_RANK}{int(os.environ['RANK'])}"
-    inner = launch_arguments(command, None)
-    os.execv(tool, [tool, *_OPTIONS, str(Path(folder) / name), "--", *inner])
+    own = Path(folder) / f"{_RANK}{int(os.environ['RANK'])}"
+    arguments = _profile(_tool(os.environ), own, command)
+    os.execv(arguments[0], arguments)
 
 
 if __name__ == "__main__":

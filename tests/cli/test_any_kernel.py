@@ -10,20 +10,41 @@ import pytest
 
 from foreign_files import DATA
 
-# Runs the command, and writes a trace as the real tool does: a file per process, by its options.
+# Reads options as the real tool (4.8.1) does, runs the command, and writes a trace per process where that succeeds;
+# of a command that fails it leaves its data, which `postprocess` makes a trace of.
 RUN_IKET = f"""#!{sys.executable}
-import gzip, json, os, pathlib, subprocess, sys
-options, command = sys.argv[1:], sys.argv[sys.argv.index("--") + 1:]
-assert options[:4] == ["profile", "--warp-trace", "--postprocess", "json"], options
-folder = pathlib.Path(options[options.index("--output-dir") + 1])
-code = subprocess.run(command).returncode
+import argparse, gzip, os, pathlib, subprocess, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--output-dir", "-o", type=pathlib.Path)
+ways = parser.add_subparsers(required=True, dest="way")
+profile = ways.add_parser("profile")
+profile.add_argument("--warp-trace", action="store_true", required=True)
+profile.add_argument("--postprocess", choices=["json"], required=True)
+after = ways.add_parser("postprocess")
+after.add_argument("run_dir", type=pathlib.Path)
+after.add_argument("--format", choices=["json"])
+options, rest = parser.parse_known_args()
+
+def write(folder):
+    data = gzip.decompress(pathlib.Path({str(DATA / "iket_warp_trace.json.gz")!r}).read_bytes())
+    if os.environ.get("STAND_IN") == "is cut":
+        data = data[:1000]
+    (folder / f"iket_pid_{{os.getpid()}}.trace.json").write_bytes(data)
+
+if options.way == "postprocess":
+    assert (options.run_dir / "iket" / "pid_1" / "iket.data.json").exists()
+    write(options.run_dir)
+    sys.exit()
+assert rest[0] == "--", rest
+options.output_dir.mkdir(parents=True)
+code = subprocess.run(rest[1:]).returncode
 if os.environ.get("STAND_IN") == "refuses":
     sys.exit("no GPU of SM90 or later")
-folder.mkdir(parents=True)
-data = gzip.decompress(pathlib.Path({str(DATA / "iket_warp_trace.json.gz")!r}).read_bytes())
-if os.environ.get("STAND_IN") == "is cut":
-    data = data[:1000]
-(folder / f"iket_pid_{{os.getpid()}}.trace.json").write_bytes(data)
+if code == 0:
+    write(options.output_dir)
+else:
+    (options.output_dir / "iket" / "pid_1").mkdir(parents=True)
+    (options.output_dir / "iket" / "pid_1" / "iket.data.json").touch()
 sys.exit(code)
 """
 
@@ -96,6 +117,16 @@ def test_without_run_iket_one_line_says_how_to_get_it(kprof, tmp_path, monkeypat
     result = record(kprof, tmp_path)
     assert result.code == 1
     assert "pip install nvidia-cutlass-dsl-libs-base" in result.error_line
+
+
+def test_run_iket_is_found_as_a_module(kprof, tmp_path, monkeypatch):
+    path = tmp_path / "site" / "iket" / "cli" / "main.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(RUN_IKET)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert "6,112 events of 1 rank" in record(kprof, tmp_path).out
 
 
 def test_another_injection_is_named(kprof, tool, tmp_path, monkeypatch):
