@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 from collections import defaultdict
@@ -11,12 +12,15 @@ from statistics import median, median_low
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import kprof
+from benchmarks.any_kernel.cases import Case, Shape, judge
 from foreign_files import DATA
 from kprof import analysis, report
 from kprof.analysis.lifetimes import warp_lifetimes
 from kprof.importers import import_events
+from kprof.trace import Trace
 
 NUM_SMS = 16
 
@@ -59,24 +63,32 @@ def test_of_a_real_trace_as_counted_by_hand(tmp_path: Path) -> None:
 
 
 def planted(path: Path, kind: str, seed: int) -> tuple[Path, int]:
-    """Six launches of a kernel of 64 blocks on 16 SMs, and the block or SM that is 8 times as slow."""
+    """Six launches of a kernel of 64 blocks on 16 SMs, and the block or SM that is 8 times as slow.
+
+    Of kind uneven, the last block is, and others are in the order of their numbers; of kind tail,
+    there are 18 blocks, and none is slow.
+    """
     draw = random.Random(seed)
-    culprit = draw.randrange(64 if kind == "block" else NUM_SMS)
+    culprit = {"uneven": 63, "tail": -1}.get(
+        kind, draw.randrange(64 if kind == "block" else NUM_SMS)
+    )
+    num_blocks = 18 if kind == "tail" else 64
     table, launches, clock = [], [], 10**9
-    for block in range(64):
+    for block in range(num_blocks):
         table.append(
             {"smId": block % NUM_SMS, "tpcId": 0, "gpcId": 0, "ctaId": [block, 0, 0], "warpId": 0}
         )
     for number in range(6):
         lives, free = [], [clock] * NUM_SMS
-        for block in range(64):
+        for block in range(num_blocks):
             sm = block % NUM_SMS
-            is_slow = culprit == (block if kind == "block" else sm)
-            length = 32 * draw.randrange(300, 310) * (8 if is_slow else 1)
+            is_slow = culprit == (sm if kind == "sm" else block)
+            factor = 1 + 7 * block / 63 if kind == "uneven" else 8 if is_slow else 1
+            length = int(32 * draw.randrange(300, 310) * factor)
             lives.append({"startTs": free[sm], "endTs": free[sm] + length, "locIdx": block})
             free[sm] += length
         launches.append(
-            {"contextId": 1, "gridId": number, "kernelName": "mm", "gridDimX": 64, "gridDimY": 1, "gridDimZ": 1,
+            {"contextId": 1, "gridId": number, "kernelName": "mm", "gridDimX": num_blocks, "gridDimY": 1, "gridDimZ": 1,
              "blockDimX": 32, "blockDimY": 1, "blockDimZ": 1, "ranges": [], "markers": [], "warpLifetimes": lives}
         )  # fmt: skip
         clock = max(free) + 4000
@@ -98,6 +110,43 @@ def test_a_planted_processor_is_the_busiest(seed: int, tmp_path: Path) -> None:
     rows = rows_of(file, tmp_path)
     assert {row["busiest_hw_id"] for row in rows} == {sm}
     assert all(row["imbalance"] > 4 and row["waves"] == 4 for row in rows)
+
+
+def printed(trace: Trace) -> str:
+    console = Console(width=300, file=io.StringIO())
+    console.print(report.render_terminal(report.build(trace)))
+    return console.file.getvalue()
+
+
+def judged(kind: str, tmp_path: Path, plant: str) -> bool:
+    """Whether the benchmark finds what `plant` says in a report of launches that have `kind`."""
+    file, place = planted(tmp_path / "t.json", kind, 3)
+    trace = kprof.open(import_events(None, [file], tmp_path / "run.kprof").path).trace
+    case = Case(kind, "torch", "*", plant, place, Shape(grid=(64, 1)))
+    rows = warp_lifetimes(analysis.Summary.of(trace)).to_dict("records")
+    return judge(case, rows, printed(trace), "")["is_named"]
+
+
+PLANTS = {"block": "block", "sm": "processor", "uneven": "uneven", "tail": "tail"}
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_the_table_names_what_was_planted(kind: str, tmp_path: Path) -> None:
+    assert judged(kind, tmp_path, PLANTS[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "plant"),
+    [("block", "tail"), ("sm", "block"), ("tail", "uneven"), ("tail", "processor")],
+)
+def test_what_was_not_planted_is_not_named(kind: str, plant: str, tmp_path: Path) -> None:
+    assert not judged(kind, tmp_path, plant)
+
+
+def test_blocks_of_a_processor_are_named_by_it(tmp_path: Path) -> None:
+    file, sm = planted(tmp_path / "t.json", "sm", 3)
+    trace = kprof.open(import_events(None, [file], tmp_path / "run.kprof").path).trace
+    assert f"of processor {sm} in 6 of 6" in printed(trace)
 
 
 def test_gaps_between_launches(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
 
 _LONGEST_NAME: Final = 40
+# Of a grid: blocks that are so near to each other are named as one place.
+_CLOSE: Final = 0.06
 _ABOUT: Final = (
     "Means over launches. Tail: from when half of the processors are done to the end. Late start: "
     "the last block of the first wave after its first. Gap: since the rank's earlier launches "
@@ -55,10 +57,6 @@ def _of_kernel(launches: list[dict[Any, Any]]) -> dict[str, Any]:
         name: _mean([launch[name] for launch in launches if _is_known(launch[name])])
         for name in ("duration_ns", "tail_ns", "late_start_ns", "gap_ns", "imbalance")
     }
-    ((block, hw_id), number) = Counter(
-        (launch["slowest_block"], launch["slowest_hw_id"]) for launch in launches
-    ).most_common(1)[0]
-    ratio = _mean([launch["slowest_ns"] / max(1, launch["median_ns"]) for launch in launches])
     name = launches[0]["kernel"]
     is_long = len(name) > _LONGEST_NAME
     return row | {
@@ -68,9 +66,28 @@ def _of_kernel(launches: list[dict[Any, Any]]) -> dict[str, Any]:
         "blocks": max(launch["blocks"] for launch in launches),
         "waves": max(launch["waves"] for launch in launches),
         "total_ns": sum(launch["duration_ns"] for launch in launches),
-        "slowest": f"{block} on processor {hw_id} in {number} of {len(launches)}, "
-        f"{ratio:.1f}x the median",
+        "slowest": _slowest(launches),
     }
+
+
+def _slowest(launches: list[dict[Any, Any]]) -> str:
+    """The block that is the slowest in most launches; or the processor whose blocks are, where
+    that is one in more of them; or the end of the grid where different ones are."""
+    blocks = [launch["slowest_block"] for launch in launches]
+    ((block, num_block),) = Counter(blocks).most_common(1)
+    ((hw_id, num_hw_id),) = Counter(launch["slowest_hw_id"] for launch in launches).most_common(1)
+    ratio = _mean([launch["slowest_ns"] / max(1, launch["median_ns"]) for launch in launches])
+    number, first, last = num_block, min(blocks), max(blocks)
+    if num_hw_id > num_block:
+        who, number = f"of processor {hw_id}", num_hw_id
+    elif first < last and last - first <= _CLOSE * max(launch["blocks"] for launch in launches):
+        who, number = f"{first} to {last}", len(launches)
+    else:
+        pairs = Counter(
+            launch["slowest_hw_id"] for launch in launches if launch["slowest_block"] == block
+        )
+        who = f"{block} on processor {pairs.most_common(1)[0][0]}"
+    return f"{who} in {number} of {len(launches)}, {ratio:.1f}x the median"
 
 
 def _is_known(value: Any) -> bool:
