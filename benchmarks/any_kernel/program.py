@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import triton
@@ -112,26 +112,26 @@ def torch_launch(name: str) -> Launch:
 
 def main(name: str, lock: str, library: str) -> None:
     case = CASES[name]
-    with Path(lock).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        begin_s = time.perf_counter()
-        if case.source == "torch":
-            launch = torch_launch(name)
-        else:
-            launch = (
-                triton_launch(case.shape)
-                if case.source == "triton"
-                else cuda_launch(case.shape, library)
-            )
-        times_us = [_timed(launch) for _ in range(NUM_SKIPPED + NUM_LAUNCHES)]
-        gpu_us, host_us = (
-            statistics.median(each) for each in zip(*times_us[NUM_SKIPPED:], strict=True)
+    # Never closed: what run-iket reads back when the program ends is part of it.
+    fcntl.flock(os.open(lock, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    begin_s = time.perf_counter()
+    if case.source == "torch":
+        launch = torch_launch(name)
+    else:
+        launch = (
+            triton_launch(case.shape)
+            if case.source == "triton"
+            else cuda_launch(case.shape, library)
         )
-        seconds = time.perf_counter() - begin_s
-        print(
-            json.dumps({"program": name, "gpu_us": gpu_us, "host_us": host_us, "seconds": seconds}),
-            flush=True,
-        )
+    times_us = [_timed(launch) for _ in range(NUM_SKIPPED + NUM_LAUNCHES)]
+    gpu_us, host_us = (
+        statistics.median(each) for each in zip(*times_us[NUM_SKIPPED:], strict=True)
+    )
+    seconds = time.perf_counter() - begin_s
+    print(
+        json.dumps({"program": name, "gpu_us": gpu_us, "host_us": host_us, "seconds": seconds}),
+        flush=True,
+    )
 
 
 def _timed(launch: Launch) -> tuple[float, float]:
