@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME_OF_FIRST: Final = REGIONS.regions[0].name
+_NS_PER_S: Final = 10**9
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,18 @@ def _new_infos(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> 
             pid=rings[idx].pid,
             target="nccl",
             device=f"GPU {each.comm.uuid[:8]}" if each.comm.uuid else "",
-            clock=ClockInfo("%globaltimer", 1e9, STEP_NS),
+            clock=_clock_of(each.comm.ticks_per_second),
             notes=(f"NCCL's profiler interface, version {rings[idx].abi}",),
         )
         for (idx, _), each in ranks.items()
         if each.rank < MAX_RANKS
     ]
+
+
+def _clock_of(ticks_per_second: int) -> ClockInfo:
+    if ticks_per_second == _NS_PER_S:
+        return ClockInfo("%globaltimer", 1e9, STEP_NS)
+    return ClockInfo("s_memrealtime", ticks_per_second, _NS_PER_S / ticks_per_second)
 
 
 def _rings_of(
@@ -191,8 +198,11 @@ def _counted(
     rules = (FlowRule(rule.send + shift, rule.wait + shift) for rule in REGIONS.flows)
     launches = () if calls is None else calls.launches
     counts, arena = base.counts, base.arena
+    num_before = sum(ring.num_before for ring in rings)
+    said = f"the ring has the latest {num_held:,} events of NCCL; {num_before:,} came before"
     return msgspec.structs.replace(
         base,
+        notes=(*base.notes, said) if num_before else base.notes,
         regions=RegionTable((*base.regions.regions, *added), (*base.regions.flows, *rules)),
         launches=(
             *base.launches,

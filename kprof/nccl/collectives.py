@@ -120,15 +120,14 @@ def _launches(rows: pd.DataFrame) -> tuple[Launch, ...]:
 
 
 def _on_host(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of kernels whose calls all ended. Replays of graphs have no call of their own."""
+    """Of kernels whose calls all began and ended, as far as the host knows."""
     calls = rows.groupby(["kernel", "ordinal"]).agg(
         begun_ns=("begun_ns", "min"),
         ended_ns=("ended_ns", "max"),
-        least=("ended_ns", "min"),
-        replay=("replay", "max"),
+        least_ns=("ended_ns", "min"),
     )
     calls = calls.reset_index()
-    is_odd = calls[(calls["least"] < 0) | (calls["replay"] > 0)]["kernel"]
+    is_odd = calls[calls[["begun_ns", "least_ns"]].min(axis=1) < 0]["kernel"]
     return calls[~calls["kernel"].isin(is_odd)][["kernel", "begun_ns", "ended_ns"]]
 
 

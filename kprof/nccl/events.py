@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.nccl.collectives import BROADCAST, COLUMNS, PAIR, REDUCE
-from kprof.nccl.ring import START, STATE, STOP, Communicator, Ring
+from kprof.nccl.ring import CAPTURED, START, STATE, STOP, Communicator, Ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Types as powers of two, and states: see profiler_abi.h.
 COLL, P2P, KERNEL_CH, KERNEL_PHASE = 1, 2, 6, 15
+_API_CALLS: Final = (9, 10)
 _CH_STOP, _PHASE_STOP = 22, 31
 _INITIAL_SYNC, _COMPUTE = 0, 1
 _BITS: Final = re.compile(r"(\d+)")
@@ -92,6 +93,7 @@ def channels_of(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) ->
         if calls.empty:
             continue
         comms = [mine[number].comm for number in calls["comm"]]
+        calls["rate"] = [comm.ticks_per_second for comm in comms]
         calls["rank"] = [mine[number].rank for number in calls["comm"]]
         calls["group_size"] = [comm.num_ranks for comm in comms]
         calls["comm"] = [names[comm.id] for comm in comms]
@@ -104,15 +106,15 @@ def _calls(ring: Ring) -> pd.DataFrame:
     """Collectives, sends and receives; `handle` is what their channels name as parent."""
     import pandas as pd
 
-    rows = ring.records
-    rows = rows[(rows["what"] == START) & np.isin(rows["kind"], (COLL, P2P))]
+    is_call = (ring.records["what"] == START) & np.isin(ring.records["kind"], (COLL, P2P))
+    rows = ring.records[is_call]
     texts = np.array(ring.texts, dtype=object)
     sizes = np.array([_size_of(text) for text in ring.texts])
     return pd.DataFrame(
         {
             "handle": rows["handle"],
             "kind": rows["kind"],
-            "begun_ns": rows["host_ns"],
+            "begun_ns": _begins(ring, rows),
             "comm": rows["comm"],
             "seq": rows["value"].astype(np.int64),
             "func": texts[rows["func"]],
@@ -123,6 +125,24 @@ def _calls(ring: Ring) -> pd.DataFrame:
             "num_channels": np.maximum(rows["channel"], 1),
         }
     )
+
+
+def _begins(ring: Ring, calls: NDArray[np.void]) -> NDArray[np.int64]:
+    """When the host began these calls, before their kernels ran; -1 where nothing says.
+
+    NCCL tells of a call after it has launched the kernel: the API's call came before. Of a graph
+    it tells in each replay, before the kernel, and the API's call was that which was captured.
+    """
+    rows = ring.records
+    apis = rows[(rows["what"] == START) & np.isin(rows["kind"], _API_CALLS)]
+    order = np.argsort(apis["handle"], kind="stable")
+    place = np.searchsorted(apis["handle"], calls["subject"], sorter=order)
+    if not len(apis):
+        return np.full(len(calls), -1, np.int64)
+    api = apis[order[np.minimum(place, len(apis) - 1)]]
+    is_captured = (api["flags"] & CAPTURED) != 0
+    begun_ns = np.where(is_captured, calls["host_ns"], api["host_ns"])
+    return np.where(api["handle"] == calls["subject"], begun_ns, -1)
 
 
 def _size_of(datatype: str) -> int:
@@ -136,8 +156,7 @@ def _name_ends(
     comms: Sequence[Communicator],
     capture_rank: Mapping[tuple[int, int], int],
 ) -> None:
-    """Add the root, and give a send and its receive the same name and number: the n-th from one
-    rank to another."""
+    """Add the root, and give a send and its receive the same name: their number is the same."""
     named = zip(comms, calls["peer"], strict=True)
     calls["root"] = [capture_rank.get((comm.id, peer), -1) for comm, peer in named]
     pairs = (calls["kind"] == P2P).to_numpy()
@@ -147,7 +166,6 @@ def _name_ends(
     sizes = np.array([len(set(way)) for way in ways], np.int64)
     calls["func"] = calls["func"].mask(pairs, names)
     calls["group_size"] = calls["group_size"].mask(pairs, sizes)
-    calls.loc[pairs, "seq"] = calls[pairs].groupby(["comm", "func"]).cumcount()
     calls["root"] = calls["root"].mask(pairs, np.array([source for source, _ in ways], np.int64))
     calls.loc[~pairs & ~calls["func"].isin((BROADCAST, REDUCE)), "root"] = -1
 
@@ -169,11 +187,19 @@ def _channels(ring: Ring, calls: pd.DataFrame) -> pd.DataFrame:
         ends = ends[~ends.index.duplicated()]
         found[name] = found["handle"].map(ends).fillna(-1).astype(np.int64)
     found = found.merge(calls.rename(columns={"handle": "parent"}), on="parent")
+    for name in ("start_ns", "stop_ns", "sync_ns", "final_ns"):
+        found[name] = _ns_of(found[name], found["rate"])
     found["bytes"] //= found["num_channels"]
     in_order = (found["start_ns"] <= found["sync_ns"]) & (found["sync_ns"] <= found["final_ns"])
     has_phases = in_order & (found["final_ns"] <= found["stop_ns"])
     found.loc[~has_phases, ["sync_ns", "final_ns"]] = -1
     return found[[name for name in COLUMNS if name != "replay"]]
+
+
+def _ns_of(ticks: pd.Series[int], rate: pd.Series[int]) -> pd.Series[int]:
+    """Times in ns, exactly; -1 stays."""
+    ns = ticks // rate * 10**9 + ticks % rate * 10**9 // rate
+    return ns.where(ticks >= 0, -1)
 
 
 def _timed(starts: NDArray[np.void], ends: pd.Series[int]) -> pd.DataFrame:

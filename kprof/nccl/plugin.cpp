@@ -28,7 +28,14 @@ constexpr uint64_t kLeastRecords = 1 << 10;
 constexpr int kUsualMask = kGroup | kColl | kP2p | kProxyOp | kProxyStep | kKernelCh | kGroupApi | kCollApi | kP2pApi |
                            kKernelLaunch | kCeColl | kCeSync | kCeBatch | kKernelPhase;
 
+// Of a sample these are left out: they begin before anybody knows which call it is.
+constexpr uint64_t kNotSampled = kGroup | kGroupApi | kCollApi | kP2pApi | kKernelLaunch;
+constexpr uint8_t kCaptured = 1;
+
 std::atomic<Header*> ring{nullptr};
+uint64_t sampled_of = 1;  // one call in so many is recorded, the same ones on all ranks
+// Of each communicator, how many sends to each rank and, behind them, receives from each there were.
+std::atomic<std::atomic<uint32_t>*> num_p2p[kNumComms];
 pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;  // taken when communicators are made, never by an event
 bool has_tried = false;
 
@@ -143,6 +150,9 @@ Header* open_ring(uint32_t abi) {
               strerror(error));
     } else {
       header->abi = abi;
+      header->keeps_latest = number_in("KPROF_NCCL_KEEPS_LATEST", 0) == 1;
+      const long sample = number_in("KPROF_NCCL_SAMPLE", 1);
+      sampled_of = sample > 1 ? static_cast<uint64_t>(sample) : 1;
       pthread_atfork(nullptr, nullptr, forget_ring);
       ring.store(header);
     }
@@ -158,19 +168,27 @@ void* symbol(const char* library, const char* name) {
 
 // Of the device that the calling thread has made current, by the driver that the process has loaded.
 void describe_device(Communicator* comm) {
+  constexpr int kWallClockRate = 10017;  // hipDeviceAttributeWallClockRate, in kHz
   comm->device = -1;
+  comm->ticks_per_second = 1000000000;
   using GetDevice = int (*)(int*);
   using GetUuid = int (*)(void*, int);
-  static const char* const kDrivers[][3] = {{"libcuda.so.1", "cuCtxGetDevice", "cuDeviceGetUuid"},
-                                            {"libamdhip64.so.7", "hipGetDevice", "hipDeviceGetUuid"},
-                                            {"libamdhip64.so.6", "hipGetDevice", "hipDeviceGetUuid"}};
+  using GetAttribute = int (*)(int*, int, int);
+  static const char* const kDrivers[][4] = {
+      {"libcuda.so.1", "cuCtxGetDevice", "cuDeviceGetUuid", nullptr},
+      {"libamdhip64.so.7", "hipGetDevice", "hipDeviceGetUuid", "hipDeviceGetAttribute"},
+      {"libamdhip64.so.6", "hipGetDevice", "hipDeviceGetUuid", "hipDeviceGetAttribute"}};
   for (const auto& driver : kDrivers) {
     auto get_device = reinterpret_cast<GetDevice>(symbol(driver[0], driver[1]));
     auto get_uuid = reinterpret_cast<GetUuid>(symbol(driver[0], driver[2]));
-    int device = -1;
+    int device = -1, khz = 0;
     if (get_device == nullptr || get_uuid == nullptr || get_device(&device) != 0) continue;
     comm->device = device;
     if (get_uuid(comm->uuid, device) != 0) memset(comm->uuid, 0, sizeof(comm->uuid));
+    if (driver[3] == nullptr) return;
+    auto get_attribute = reinterpret_cast<GetAttribute>(symbol(driver[0], driver[3]));
+    const bool is_told = get_attribute != nullptr && get_attribute(&khz, kWallClockRate, device) == 0 && khz > 0;
+    comm->ticks_per_second = is_told ? static_cast<uint64_t>(khz) * 1000 : 100000000;
     return;
   }
 }
@@ -181,7 +199,9 @@ int begin(uint32_t abi, void** context, uint64_t id, int* mask, const char* name
   *mask = 0;
   Header* header = open_ring(abi);
   if (header == nullptr) return 0;
-  *mask = static_cast<int>(number_in("NCCL_PROFILE_EVENT_MASK", kUsualMask));
+  // What a version does not have may be something else there.
+  const int known = abi == 4 ? 0xff : abi < 7 ? kKernelPhase - 1 : ~0;
+  *mask = static_cast<int>(number_in("NCCL_PROFILE_EVENT_MASK", kUsualMask)) & known;
   const uint64_t idx = header->num_comms.fetch_add(1);
   // Events of more communicators than there are rows are counted for the row that none has.
   *context = reinterpret_cast<void*>((idx < kNumComms ? idx : kNumComms) + 1);
@@ -194,6 +214,8 @@ int begin(uint32_t abi, void** context, uint64_t id, int* mask, const char* name
   comm->begun_ns = now_ns();
   snprintf(comm->name, sizeof(comm->name), "%s", name == nullptr ? "" : name);
   describe_device(comm);
+  num_p2p[idx].store(static_cast<std::atomic<uint32_t>*>(
+      calloc(2 * static_cast<size_t>(num_ranks > 0 ? num_ranks : 1), sizeof(std::atomic<uint32_t>))));
   comm->is_complete.store(1, std::memory_order_release);
   return 0;
 }
@@ -251,6 +273,29 @@ uint64_t write(Header* header, const Fields& fields) {
   return number + 1;
 }
 
+// Which send to this rank, or receive from it, this is: the same number on both, from 0.
+uint64_t number_of_p2p(Header* header, uint16_t comm, const P2p& call) {
+  if (comm == 0 || comm > kNumComms) return 0;
+  auto* numbers = num_p2p[comm - 1].load(std::memory_order_acquire);
+  const int num_ranks = at<Communicator>(header, kCommsOffset, comm - 1)->num_ranks;
+  if (numbers == nullptr || call.peer < 0 || call.peer >= num_ranks || call.func == nullptr) return 0;
+  const bool is_send = call.func[0] == 'S';
+  return numbers[call.peer + (is_send ? 0 : num_ranks)].fetch_add(1, std::memory_order_relaxed);
+}
+
+// Whether a call is recorded: by a hash of its number, because every n-th call may always be the same one of a step.
+bool is_in_sample(uint64_t number) {
+  return sampled_of == 1 || (number * 0x9e3779b97f4a7c15ull >> 32) % sampled_of == 0;
+}
+
+// Whether an event is left out. Children of what is left out have no parent.
+bool is_left_out(uint64_t type, const Descriptor& descriptor, const Fields& fields) {
+  if (sampled_of == 1) return false;
+  if ((type & kNotSampled) != 0) return true;
+  if (type == kColl || type == kP2p || type == kCeColl) return !is_in_sample(fields.value);
+  return descriptor.parent == nullptr;
+}
+
 template <uint32_t kAbi>
 void describe(Header* header, const Descriptor& from, uint64_t type, Fields* to) {
   switch (type) {
@@ -259,11 +304,18 @@ void describe(Header* header, const Descriptor& from, uint64_t type, Fields* to)
       to->tag = thread_id();
       break;
     case kCollApi:
+      to->tag = thread_id();
+      to->func = number_of(header, from.coll_api.func);
+      to->datatype = number_of(header, from.coll_api.datatype);
+      to->count = from.coll_api.count;
+      to->flags = from.coll_api.is_captured ? kCaptured : 0;
+      break;
     case kP2pApi:
       to->tag = thread_id();
-      to->func = number_of(header, from.api.func);
-      to->datatype = number_of(header, from.api.datatype);
-      to->count = from.api.count;
+      to->func = number_of(header, from.p2p_api.func);
+      to->datatype = number_of(header, from.p2p_api.datatype);
+      to->count = from.p2p_api.count;
+      to->flags = from.p2p_api.is_captured ? kCaptured : 0;
       break;
     case kColl:
       to->value = from.coll.sequence;
@@ -277,6 +329,7 @@ void describe(Header* header, const Descriptor& from, uint64_t type, Fields* to)
       to->channel = from.coll.num_channels;
       break;
     case kP2p:
+      to->value = number_of_p2p(header, to->comm, from.p2p);
       to->count = from.p2p.count;
       to->tag = kAbi >= 7 ? from.p2p.tag : 0;
       to->peer = from.p2p.peer;
@@ -331,6 +384,7 @@ int start(void* context, void** handle, Descriptor* descriptor) {
   fields.comm = static_cast<uint16_t>(reinterpret_cast<uintptr_t>(context));
   fields.subject = reinterpret_cast<uintptr_t>(descriptor->parent);
   describe<kAbi>(header, *descriptor, type, &fields);
+  if (is_left_out(type, *descriptor, fields)) return 0;
   *handle = reinterpret_cast<void*>(write(header, fields));
   return 0;
 }

@@ -34,12 +34,19 @@ def _flags(options: BuildOptions, compiler: Compiler) -> list[str]:
     return record_of(options.target).library_flags(options, compiler) + mine
 
 
-def environment_for(plugin: Path, memory: Path, ring_bytes: int) -> dict[str, str]:
-    """What makes NCCL load the plugin, and the plugin record into `memory`."""
+def environment_for(
+    plugin: Path, memory: Path, ring_bytes: int, *, sample: int = 1, keeps_latest: bool = False
+) -> dict[str, str]:
+    """What makes NCCL load the plugin, and the plugin record into `memory`: one call in `sample`.
+
+    With `keeps_latest`, events that later ones have overwritten are no loss.
+    """
     return {
         PLUGIN_VARIABLE: str(plugin),
         DIR_VARIABLE: str(memory),
         RING_BYTES_VARIABLE: str(ring_bytes),
+        "KPROF_NCCL_SAMPLE": str(max(sample, 1)),
+        "KPROF_NCCL_KEEPS_LATEST": str(int(keeps_latest)),
     }
 
 

@@ -26,7 +26,7 @@ enum Type : uint64_t {
   kCeColl = 1 << 12,
   kCeSync = 1 << 13,
   kCeBatch = 1 << 14,
-  kKernelPhase = 1 << 15,
+  kKernelPhase = 1 << 15,  // since 7; RCCL has diagnostics of its proxies here
 };
 
 // States whose arguments are looked at.
@@ -38,13 +38,24 @@ enum State : int {
   kRecvGpuWait = 12,
   kSendPeerWait = 20,
   kKernelChStop = 22,
-  kKernelPhaseStop = 31,
+  kKernelPhaseStop = 31,  // since 7; RCCL has diagnostics here
 };
 
-struct Api {
+struct CollApi {
   const char* func;
   size_t count;
   const char* datatype;
+  int root;
+  void* stream;
+  bool is_captured;
+};
+
+struct P2pApi {
+  const char* func;
+  size_t count;
+  const char* datatype;
+  void* stream;
+  bool is_captured;
 };
 
 struct Coll {
@@ -112,7 +123,8 @@ struct Descriptor {
   void* parent;
   int rank;
   union {
-    Api api;
+    CollApi coll_api;
+    P2pApi p2p_api;
     Coll coll;
     P2p p2p;
     ProxyOp proxy_op;

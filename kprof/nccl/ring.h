@@ -14,7 +14,7 @@
 namespace kprof::nccl {
 
 constexpr uint64_t kRingMagic = 0x4c43434e464f5250;  // "PROFNCCL"
-constexpr uint32_t kRingVersion = 1;
+constexpr uint32_t kRingVersion = 2;
 constexpr uint32_t kNumTexts = 256;
 constexpr uint32_t kNumComms = 1024;
 constexpr uint64_t kTextsOffset = 4096;
@@ -32,7 +32,8 @@ struct Header {
   uint64_t num_records;
   int64_t rank;  // of the launcher's environment, -1 where there is none
   std::atomic<uint64_t> num_comms;
-  uint64_t padding[2];
+  uint64_t keeps_latest;  // 1: the latest events were asked for, so those that they overwrite are no loss
+  uint64_t padding;
   alignas(64) std::atomic<uint64_t> num_events;
   alignas(64) std::atomic<uint64_t> num_refused;  // the place was in use: a writer has stalled for a whole ring
 };
@@ -47,8 +48,9 @@ struct Communicator {
   int32_t rank, num_ranks, num_nodes, device;
   uint64_t begun_ns;
   std::atomic<uint64_t> ended_ns;
-  uint8_t uuid[16];  // of the GPU; zeros where nobody says
-  char name[68];
+  uint8_t uuid[16];           // of the GPU; zeros where nobody says
+  uint64_t ticks_per_second;  // of the GPU's times: ns on NVIDIA, the constant clock on AMD
+  char name[60];
   std::atomic<uint32_t> is_complete;
 };
 

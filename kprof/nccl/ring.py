@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RING_NAMES: Final = "nccl-*"
 MAGIC: Final = int.from_bytes(b"PROFNCCL", "little")
-VERSION: Final = 1
+VERSION: Final = 2
 NUM_COMMS: Final = 1024
 _TEXTS_OFFSET: Final = 4096
 _COMMS_OFFSET: Final = 12288
@@ -30,12 +30,18 @@ _MAX_PID: Final = 1 << 22
 # Records that are read at a time.
 _BLOCK: Final = 1 << 18
 START, STOP, STATE = 1, 2, 3
+# Of an API call's `flags`: it was captured in a graph.
+CAPTURED: Final = 1
+_MOST_TICKS_PER_SECOND: Final = 10**9
 
 _HEADER: Final = np.dtype(
     {
-        "names": ["magic", "version", "abi", "pid", "num_records", "rank", "comms", "events"],
-        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<i8", "<u8", "<u8"],
-        "offsets": [0, 8, 12, 16, 24, 32, 40, 64],
+        "names": [
+            *("magic", "version", "abi", "pid", "num_records", "rank", "comms"),
+            *("keeps_latest", "events"),
+        ],
+        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<i8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 12, 16, 24, 32, 40, 48, 64],
         "itemsize": 192,
     }
 )
@@ -50,7 +56,8 @@ _COMM: Final = np.dtype(
         ("begun_ns", "<u8"),
         ("ended_ns", "<u8"),
         ("uuid", "V16"),
-        ("name", "S68"),
+        ("ticks_per_second", "<u8"),
+        ("name", "S60"),
         ("is_complete", "<u4"),
     ]
 )
@@ -80,22 +87,24 @@ RECORD: Final = np.dtype(
 @dataclass(frozen=True)
 class Communicator:
     """One rank of a communicator: `rank` is its number there, `uuid` names its GPU, empty where
-    nobody knows."""
+    nobody knows, and `ticks_per_second` is the rate of that GPU's times."""
 
     id: int
     rank: int
     num_ranks: int
     name: str
     uuid: str
+    ticks_per_second: int
 
 
 @dataclass(frozen=True)
 class Ring:
     """What one process has recorded.
 
-    `records` have shape (n,) and are in the order of their numbers; `num_lost` were overwritten, or
-    never finished. `rank` is that of the launcher's environment, None where there is none.
-    `comms[i]` is None where nobody can say what it was; `num_strange` of those are damaged.
+    `records` have shape (n,) and are in the order of their numbers; `num_lost` more were
+    overwritten, or never finished. Where the latest ones were asked for, those before them are
+    `num_before`, and no loss. `rank` is that of the launcher's environment, None where there is
+    none. `comms[i]` is None where nobody can say what it was; `num_strange` of those are damaged.
     """
 
     path: Path
@@ -106,6 +115,7 @@ class Ring:
     texts: tuple[str, ...]
     records: NDArray[np.void]
     num_lost: int
+    num_before: int
     num_strange: int = 0
 
     @property
@@ -147,7 +157,8 @@ def read_ring(path: Path) -> Ring | None:
         num_records, num_events = int(header["num_records"]), int(header["events"])
         _check(header, (os.fstat(file).st_size - _RECORDS_OFFSET) // RECORD.itemsize)
         records = _records(file, num_records, num_events)
-    rank, comms = int(header["rank"]), _comms(start, int(header["comms"]))
+    rank, comms = int(header["rank"]), _comms(start, min(int(header["comms"]), NUM_COMMS))
+    num_before = max(num_events - num_records, 0) if header["keeps_latest"] else 0
     return Ring(
         path,
         int(header["pid"]),
@@ -156,7 +167,8 @@ def read_ring(path: Path) -> Ring | None:
         tuple(_comm(row) if _makes_sense(row) else None for row in comms),
         _texts(start),
         records,
-        num_events - len(records),
+        num_events - len(records) - num_before,
+        num_before,
         sum(bool(row["is_complete"]) and not _makes_sense(row) for row in comms),
     )
 
@@ -169,7 +181,7 @@ def _check(header: np.void, most_records: int) -> None:
         ("pid", 1, _MAX_PID),
         ("num_records", 1, most_records),
         ("events", 0, MAX_COUNT),
-        ("comms", 0, NUM_COMMS),
+        ("comms", 0, MAX_COUNT),
     ):
         if not least <= int(header[name]) <= most:
             raise ValueError(f"its {name} is {header[name]}, expected {least} to {most}")
@@ -223,11 +235,13 @@ def _comms(start: bytes, count: int) -> NDArray[np.void]:
 
 
 def _makes_sense(row: np.void) -> bool:
-    return bool(row["is_complete"]) and 0 <= row["rank"] < row["num_ranks"] <= MAX_RANKS
+    is_known = bool(row["is_complete"]) and 0 <= row["rank"] < row["num_ranks"] <= MAX_RANKS
+    return is_known and bool(0 < row["ticks_per_second"] <= _MOST_TICKS_PER_SECOND)
 
 
 def _comm(row: np.void) -> Communicator:
     uuid = row["uuid"].tobytes()
     name = row["name"].decode(errors="replace")
     named = uuid.hex() if any(uuid) else ""
-    return Communicator(int(row["id"]), int(row["rank"]), int(row["num_ranks"]), name, named)
+    number, rank, num_ranks = (int(row[field]) for field in ("id", "rank", "num_ranks"))
+    return Communicator(number, rank, num_ranks, name, named, int(row["ticks_per_second"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ from nccl_host import KPROF, build_driver, build_host, record
 
 from kprof.capture.claims import Begun, write_begun
 from kprof.capture.shared_memory import memory_of
+from kprof.capture.torch_traces import host_trace_name
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import RECORD, rings_in
 from kprof.recording.finishing.recover import recover
@@ -428,3 +430,81 @@ def test_collectives_outlive_kill_9_of_everything(tools, tmp_path):
     # The threads share a ring: how much of it each has is the scheduler's.
     assert sum(each.recorded for each in counts) > 1000
     assert counts[0].dropped > 0
+
+
+def test_rccl_times_are_ticks_and_its_diagnostics_are_not_phases(tools, tmp_path):
+    host, _ = tools
+    driver = build_driver(tmp_path, "libamdhip64.so.7")
+    options = ("ranks=2", "calls=20", "channels=100", "rccl=1", "late=1", "delay=50000")
+    ran = record(host, tmp_path / "run.kprof", *options, abi=6, driver=driver)
+    assert ran.returncode == 0, ran.stderr
+    run = kprof.open(tmp_path / "run.kprof")
+    found = channels(run)
+    # The GPU never ran every seventh channel.
+    assert len(found) == 2 * 20 * (100 - 100 // 7)
+    assert found["block"].max() == 99
+    assert (found["wait"] + found["transfer"] == found["duration"]).all()
+    assert found[found["rank"] == 0]["wait"].unique().tolist() == [50002]
+    assert {info.clock.source for info in run.manifest.ranks} == {"s_memrealtime"}
+    assert run.manifest.alignment.method == "one GPU"
+
+
+def test_the_host_row_of_a_call_begins_before_its_kernel_was_launched(tools, tmp_path):
+    """NCCL tells of a call after it has launched the kernel."""
+    recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=5", "channels=1")
+    path = tmp_path / "run.kprof" / host_trace_name(0)
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    rows = [(float(row["ts"]), row["name"]) for row in trace["traceEvents"]]
+    begins = [at for at, name in rows if name == "AllReduce RING LL"]
+    launches = [at for at, name in rows if name == "launch"]
+    assert len(begins) == 5
+    assert all(begin < launch for begin, launch in zip(begins, launches, strict=True))
+
+
+def test_one_call_in_four_is_recorded_and_the_same_ones_on_all_ranks(tools, tmp_path):
+    host, driver = tools
+    output = tmp_path / "run.kprof"
+    options = ("ranks=3", "calls=400", "channels=2", "p2p=1", "late=1", "delay=5000")
+    ran = record(host, output, *options, driver=driver, flags=("--sample", "1/4"))
+    assert ran.returncode == 0, ran.stderr
+    found = channels(kprof.open(output))
+    sampled = (
+        found[found["kernel"].str.startswith("AllReduce")].groupby("rank")["ordinal"].nunique()
+    )
+    assert sampled.nunique() == 1
+    assert 70 < sampled.iloc[0] < 130
+    assert (found["wait"] + found["transfer"] == found["duration"]).all()
+    waiting = found[(found["rank"] != 1) & found["kernel"].str.startswith("AllReduce")]
+    assert (waiting["peer"] == 1).all()
+    pairs = found[found["kernel"].str.startswith("SendRecv")]
+    assert pairs.groupby("rank")["ordinal"].nunique().nunique() == 1
+
+
+def test_sends_are_matched_with_their_receives_where_a_ring_has_lost_the_first_ones(
+    tools, tmp_path
+):
+    host, driver = tools
+    output = tmp_path / "run.kprof"
+    options = ("ranks=3", "calls=2000", "channels=1", "p2p=1")
+    ran = record(host, output, *options, driver=driver, flags=("--arena-size", "1MiB"))
+    assert ran.returncode == 0, ran.stderr
+    run = kprof.open(output)
+    assert all(info.counts.dropped for info in run.manifest.ranks)
+    pairs = channels(run)
+    pairs = pairs[pairs["kernel"].str.startswith("SendRecv")]
+    both = pairs.groupby("ordinal").filter(lambda rows: len(rows) == 2)
+    assert len(both) > 100
+    # Rank 1 receives, and has begun 3 us before rank 0 sends; mixed pairs would be 100 us apart.
+    assert (both[both["rank"] == 1]["wait"] == 3002).all()
+
+
+def test_a_ring_keeps_the_latest_events_and_loses_none(tools, tmp_path):
+    host, driver = tools
+    output = tmp_path / "run.kprof"
+    options = ("ranks=2", "calls=2000", "channels=1")
+    ran = record(host, output, *options, driver=driver, flags=("--ring", "1MiB", "--strict"))
+    assert ran.returncode == 0, ran.stderr
+    run = kprof.open(output)
+    assert all(info.counts.dropped == 0 for info in run.manifest.ranks)
+    assert all("came before" in info.notes[-1] for info in run.manifest.ranks)
+    assert 100 < run.sql("SELECT count(*) AS n FROM launches").to_pylist()[0]["n"] < 4000

@@ -17,9 +17,10 @@ def build_host(folder: Path, *flags: str) -> Path:
     return host
 
 
-def build_driver(folder: Path) -> Path:
-    driver = folder / "libcuda.so.1"
-    soname = "-Wl,-soname,libcuda.so.1"
+def build_driver(folder: Path, name: str = "libcuda.so.1") -> Path:
+    """`name` libamdhip64.so.7 makes it AMD's."""
+    driver = folder / name
+    soname = f"-Wl,-soname,{name}"
     subprocess.run(
         ["cc", "-shared", "-fPIC", soname, FOLDER / "fake_driver.c", "-o", driver], check=True
     )

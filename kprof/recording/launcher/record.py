@@ -176,7 +176,14 @@ def _nccl_environment(request: RecordRequest, directory: Path, say: Say) -> dict
     if replaced := replaced_plugin():
         say(replaced)
     memory = memory_of(directory.absolute()) or directory.absolute()
-    return environment_for(request.nccl_plugin, memory, request.arena_bytes)
+    ring_bytes = request.retention.ring_bytes
+    return environment_for(
+        request.nccl_plugin,
+        memory,
+        ring_bytes or request.arena_bytes,
+        sample=request.wanted.sample,
+        keeps_latest=bool(ring_bytes),
+    )
 
 
 def _no_collectives(request: RecordRequest, infos: Sequence[RankInfo]) -> list[str]:

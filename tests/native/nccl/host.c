@@ -7,8 +7,10 @@
 // often each rank makes a collective, channels: of each; comms: how many communicators all ranks have. late=RANK,
 // delay=NS: that rank begins later; turns=1: the ranks take turns at it. ahead=NS: how much a rank's clock is ahead of
 // that of the rank before. p2p=1: rank 0 sends to rank 1 after each. graph=N: each collective is replayed N
-// times. phases=1: phases in kernels. mess=1: stops that never come, come twice, or come in the wrong order, and
-// finalize with events open. stuck=RANK: it never enters the last collective. die=RANK: it kills itself before.
+// times. rccl=1: as RCCL does it: times in ticks of 10 ns, diagnostics where NCCL has phases, and channels that the GPU
+// never ran have no event. phases=1: phases in kernels. mess=1: stops that never come, come twice, or come in the wrong
+// order, and finalize with events open. stuck=RANK: it never enters the last collective. die=RANK: it kills itself
+// before.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +25,7 @@
 
 enum { GROUP = 1, COLL = 2, P2P = 4, PROXY_OP = 8, PROXY_STEP = 16, KERNEL_CH = 64, GROUP_API = 256, COLL_API = 512 };
 enum { P2P_API = 1024, KERNEL_LAUNCH = 2048, KERNEL_PHASE = 32768, CH_STOP = 22, PHASE_STOP = 31, SEND_WAIT = 9 };
+enum { PROXY_DIAG = 32768, DIAG_UPDATE = 31 };
 
 typedef struct {
   uint8_t type;
@@ -63,25 +66,25 @@ typedef struct {
   };
 } Descr4;
 
-#define COMMON                            \
-  struct {                                \
-    bool captured;                        \
-    int depth;                            \
-  } group_api;                            \
-  struct {                                \
-    void* stream;                         \
-  } launch;                               \
-  struct {                                \
-    pid_t pid;                            \
-    uint8_t channel;                      \
-    int peer, steps, chunk, is_send;      \
-  } op;                                   \
-  struct {                                \
-    int step;                             \
-  } step;                                 \
-  struct {                                \
-    uint8_t channel;                      \
-    uint64_t timer;                       \
+#define COMMON                       \
+  struct {                           \
+    bool captured;                   \
+    int depth;                       \
+  } group_api;                       \
+  struct {                           \
+    void* stream;                    \
+  } launch;                          \
+  struct {                           \
+    pid_t pid;                       \
+    uint8_t channel;                 \
+    int peer, steps, chunk, is_send; \
+  } op;                              \
+  struct {                           \
+    int step;                        \
+  } step;                            \
+  struct {                           \
+    uint8_t channel;                 \
+    uint64_t timer;                  \
   } ch
 
 typedef struct {
@@ -137,6 +140,14 @@ typedef struct {
       bool captured;
       uint64_t tag;
     } coll_api;
+    struct {
+      const char* func;
+      size_t count;
+      const char* datatype;
+      void* stream;
+      bool captured;
+      uint64_t tag;
+    } p2p_api;
     struct {
       uint64_t seq;
       const char* func;
@@ -227,10 +238,10 @@ static void tell(void* handle, int state, uint64_t value) {
   ++num_events;
 }
 
-#define FILL(D)                            \
-  D d;                                     \
-  memset(&d, 0xee, sizeof d);              \
-  d.type = type;                           \
+#define FILL(D)               \
+  D d;                        \
+  memset(&d, 0xee, sizeof d); \
+  d.type = type;              \
   d.parent = parent
 
 static void* simple(void* context, int type, void* parent) {
@@ -262,17 +273,18 @@ static void* phase(void* context, void* parent, int channel, int which, uint64_t
   return begin(context, &d);
 }
 
-static void* coll_api(void* context, void* parent) {
+static void* coll_api(void* context, void* parent, bool is_captured) {
   if (abi == 4) return NULL;
   const int type = COLL_API;
   FILL(Descr7);
+  d.coll_api.captured = is_captured;
   d.coll_api.func = "AllReduce", d.coll_api.datatype = "ncclFloat32", d.coll_api.count = 16384, d.coll_api.tag = 7;
   return begin(context, &d);
 }
 
-#define COLLECTIVE                                                                                       \
-  d.coll.seq = seq, d.coll.func = "AllReduce", d.coll.count = 16384, d.coll.datatype = "ncclFloat32",    \
-  d.coll.root = 0, d.coll.channels = channels, d.coll.algo = "RING", d.coll.proto = "LL"
+#define COLLECTIVE                                                                                                     \
+  d.coll.seq = seq, d.coll.func = "AllReduce", d.coll.count = 16384, d.coll.datatype = "ncclFloat32", d.coll.root = 0, \
+  d.coll.channels = channels, d.coll.algo = "RING", d.coll.proto = "LL"
 
 static void* collective(void* context, void* parent, uint64_t seq, int channels) {
   const int type = COLL;
@@ -295,9 +307,17 @@ static void* collective(void* context, void* parent, uint64_t seq, int channels)
 #define PEER_TO_PEER \
   d.p2p.func = func, d.p2p.count = 1024, d.p2p.datatype = "ncclInt8", d.p2p.peer = peer, d.p2p.channels = 1
 
-static void* peer_to_peer(void* context, const char* func, int peer) {
-  const int type = P2P;
+static void* p2p_api(void* context, const char* func) {
+  if (abi == 4) return NULL;
+  const int type = P2P_API;
   void* parent = NULL;
+  FILL(Descr7);
+  d.p2p_api.func = func, d.p2p_api.datatype = "ncclInt8", d.p2p_api.count = 1024, d.p2p_api.captured = false;
+  return begin(context, &d);
+}
+
+static void* peer_to_peer(void* context, void* parent, const char* func, int peer) {
+  const int type = P2P;
   if (abi == 4) {
     FILL(Descr4);
     PEER_TO_PEER;
@@ -322,9 +342,11 @@ static void* proxy_op(void* context, void* parent, int channel, int peer) {
 
 // One kernel: its channels begin at `from` and end at `to`.
 static void kernel(void* context, void* parent, int channels, uint64_t from, uint64_t last, bool is_stuck) {
-  const bool is_messy = option("mess", 0), has_phases = option("phases", 0) && abi >= 7;
+  const bool is_messy = option("mess", 0), has_phases = option("phases", 0) && abi >= 7, is_rccl = option("rccl", 0);
+  const int tick_ns = is_rccl ? 10 : 1;
   void** handles = calloc(channels, sizeof(void*));
-  for (int c = 0; c < channels; ++c) handles[c] = channel(context, parent, c, from);
+  for (int c = 0; c < channels; ++c)
+    if (!is_rccl || c % 7 != 6) handles[c] = channel(context, parent, c, from / tick_ns);
   for (int i = 0; i < channels && !is_stuck; ++i) {
     const int c = is_messy ? channels - 1 - i : i;
     const uint64_t to = last + 20000 + 1000 * (c % 8);
@@ -337,7 +359,7 @@ static void kernel(void* context, void* parent, int channels, uint64_t from, uin
       }
     }
     if (is_messy && c % 5 == 1) continue;
-    tell(handles[c], CH_STOP, to);
+    tell(handles[c], CH_STOP, to / tick_ns);
     end(handles[c]);
     if (is_messy && c % 5 == 2) end(handles[c]);
   }
@@ -368,24 +390,38 @@ static void* rank_main(void* argument) {
       void* context = contexts[k];
       const long replays = option("graph", 1);
       void* group = simple(context, GROUP_API, NULL);
-      void* api = coll_api(context, group);
-      void* coll = collective(context, abi == 4 ? simple(context, GROUP, NULL) : api, call, channels);
+      void* api = coll_api(context, group, replays > 1);
+      end(api);
       void* launch = simple(context, KERNEL_LAUNCH, group);
-      end(launch), end(coll), end(api), end(group);
-      void* op = proxy_op(context, coll, 0, (rank + 1) % ranks);
-      void* step = simple(context, PROXY_STEP, op);
-      tell(step, SEND_WAIT, 4096), end(step), end(op);
+      end(launch);
       for (long replay = 0; replay < replays; ++replay) {
-        const uint64_t at = 1000000000000ull + ((call * replays + replay) * comms + k) * 100000;
+        // What NCCL has launched, it tells of only then; what it has captured, in each replay.
+        const long seq = call * replays + replay;
+        void* plan = simple(context, GROUP, NULL);
+        void* coll = collective(context, abi == 4 ? plan : api, seq, channels);
+        void* op = proxy_op(context, coll, 0, (rank + 1) % ranks);
+        void* step = simple(context, PROXY_STEP, op);
+        tell(step, SEND_WAIT, 4096), end(step), end(op);
+        if (option("rccl", 0)) {
+          void* diagnostics = simple(context, PROXY_DIAG, op);
+          tell(diagnostics, DIAG_UPDATE, 0x0001000100010001), end(diagnostics);
+        }
+        end(coll), end(plan);
+        const uint64_t at = 1000000000000ull + (seq * comms + k) * 100000;
         const bool is_planted = late >= 0 || option("turns", 0);
         const bool is_late = option("turns", 0) ? call % ranks == rank : late == rank;
         const uint64_t last = at + (is_planted ? delay : 100 * (ranks - 1));
         const uint64_t mine = is_late ? last : at + (is_planted ? 10 * rank : 100 * rank);
         kernel(context, coll, channels, mine + ahead, last + ahead, is_stuck);
       }
+      end(group);
       if (option("p2p", 0) && rank < 2) {
         const uint64_t at = 1000000050000ull + (call * comms + k) * 100000 + ahead;
-        void* p2p = peer_to_peer(context, rank ? "Recv" : "Send", 1 - rank);
+        // So that rings of ranks begin at different calls when they have overwritten the first ones.
+        if (!rank) end(simple(context, GROUP_API, NULL));
+        void* p2p_call = p2p_api(context, rank ? "Recv" : "Send");
+        end(p2p_call);
+        void* p2p = peer_to_peer(context, p2p_call, rank ? "Recv" : "Send", 1 - rank);
         end(p2p);
         kernel(context, p2p, 1, at + (rank ? 0 : 3000), at + 3000, false);
       }
