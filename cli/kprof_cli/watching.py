@@ -47,10 +47,11 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     Events count when they are written to disk: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
+    from kprof.nccl.live import Behind
     from kprof.recording.launches.pace import BURSTS_S, Look, paces
 
     directory = _unfinished(run, every)
-    waits = WaitsNow(directory)
+    waits, behind = WaitsNow(directory), Behind(directory)
     with _served(directory, metrics), _shown() as show:
         looks = deque([Look(monotonic(), _look(directory))])
         while any(each.is_running for each in looks[-1].ranks):
@@ -61,7 +62,7 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
                 break
             while len(looks) > 2 and now.at_s - looks[1].at_s >= BURSTS_S:
                 looks.popleft()
-            show(paces(looks), waits.look(now.at_s))
+            show(paces(looks), [*waits.look(now.at_s), *behind.look()])
     note("all ranks have stopped recording")
 
 

@@ -53,7 +53,7 @@ CALL: Final = [*OPERATION, "replay"]
 # is the number of ranks that take part, `stop_ns` -1 where it never ended, `bytes` its share.
 # `sync_ns` and `final_ns` are the ends of the first two phases, -1 where the kernel has none.
 # `root` is a rank, of a pair the sender, -1 where the function has none.
-# From `begun_ns` to `ended_ns` (-1: never) the host has seen it.
+# From `begun_ns` (0: nobody knows) to `ended_ns` (-1: never) the host has seen it.
 COLUMNS: Final = [
     *("rank", *CALL, "algorithm", "protocol", "group_size", "channel", "start_ns", "stop_ns"),
     *("bytes", "sync_ns", "final_ns", "root", "begun_ns", "ended_ns"),
@@ -127,7 +127,7 @@ def _on_host(rows: pd.DataFrame) -> pd.DataFrame:
         least_ns=("ended_ns", "min"),
     )
     calls = calls.reset_index()
-    is_odd = calls[calls[["begun_ns", "least_ns"]].min(axis=1) < 0]["kernel"]
+    is_odd = calls[calls[["begun_ns", "least_ns"]].min(axis=1) <= 0]["kernel"]
     return calls[~calls["kernel"].isin(is_odd)][["kernel", "begun_ns", "ended_ns"]]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.capture.losses import name_ranks
-from kprof.nccl.events import COLL, KERNEL_CH, Rank, channel_stops, names_of
-from kprof.nccl.ring import START, Ring
+from kprof.nccl.events import COLL, KERNEL_CH, Rank, names_of
+from kprof.nccl.ring import Ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 _MOST_SAID: Final = 8
 
 
-def never_entered(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> list[str]:
-    """A sentence for each collective that never ended on a rank while others never entered it."""
+def never_entered(
+    rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank], *, is_over: bool = True
+) -> list[str]:
+    """A sentence for each collective that never ended on a rank while others never entered it, or
+    that does not end in a run that is not over."""
     import pandas as pd
 
     tables = [_entries(idx, ring, ranks) for idx, ring in enumerate(rings)]
@@ -38,7 +41,7 @@ def never_entered(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) 
             is_hung = bool((~rows["has_ended"] & (rows["seq"] == seq)).any())
             if is_hung and (missing or silent):
                 what = f"{func} {seq} of communicator {name}"
-                said.append(_sentence(what, latest, missing, silent))
+                said.append(_sentence(what, latest, missing, silent, is_over=is_over))
     return said[:_MOST_SAID]
 
 
@@ -48,12 +51,11 @@ def _entries(idx: int, ring: Ring, ranks: Mapping[tuple[int, int], Rank]) -> pd.
     import pandas as pd
 
     rows = ring.records
-    starts = rows[(rows["what"] == START) & (rows["kind"] == COLL)]
+    starts = rows[rows["kind"] == COLL]
     is_known = [(idx, number - 1) in ranks for number in starts["comm"].tolist()]
     starts = starts[np.array(is_known, bool)]
     mine = [ranks[idx, number - 1] for number in starts["comm"].tolist()]
-    channels = rows[(rows["what"] == START) & (rows["kind"] == KERNEL_CH)]
-    ended = channels["subject"][np.isin(channels["handle"], channel_stops(rows).index)]
+    ended = rows[(rows["kind"] == KERNEL_CH) & (rows["count"] > 0)]["subject"]
     return pd.DataFrame(
         {
             "rank": [each.rank for each in mine],
@@ -65,13 +67,16 @@ def _entries(idx: int, ring: Ring, ranks: Mapping[tuple[int, int], Rank]) -> pd.
     )
 
 
-def _sentence(what: str, latest: Mapping[int, int], missing: Sequence[int], silent: int) -> str:
+def _sentence(
+    what: str, latest: Mapping[int, int], missing: Sequence[int], silent: int, *, is_over: bool
+) -> str:
     """`silent` ranks of the communicator have recorded nothing."""
     inside = sorted(rank for rank in latest if rank not in missing)
-    text = f"{what} never ended: {name_ranks(inside)} entered it"
+    never_ended, never_did = ("never ended", "never did") if is_over else ("waits", "has not")
+    text = f"{what} {never_ended}: {name_ranks(inside)} entered it"
     for rank in missing:
         last = f"its last one there is {latest[rank]}" if rank in latest else "nor any before it"
-        text += f"; rank {rank} never did, {last}"
+        text += f"; rank {rank} {never_did}, {last}"
     if silent:
         text += f"; {silent} more rank{'s' if silent > 1 else ''} recorded nothing of NCCL"
     return text

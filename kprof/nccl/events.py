@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.nccl.collectives import BROADCAST, COLUMNS, PAIR, REDUCE
-from kprof.nccl.ring import CAPTURED, START, STATE, STOP, Communicator, Ring
+from kprof.nccl.ring import Communicator, Ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 # Types as powers of two, and states: see profiler_abi.h.
 COLL, P2P, KERNEL_CH, KERNEL_PHASE = 1, 2, 6, 15
-_API_CALLS: Final = (9, 10)
-_CH_STOP, _PHASE_STOP = 22, 31
 _INITIAL_SYNC, _COMPUTE = 0, 1
 _BITS: Final = re.compile(r"(\d+)")
 
@@ -106,15 +104,15 @@ def _calls(ring: Ring) -> pd.DataFrame:
     """Collectives, sends and receives; `handle` is what their channels name as parent."""
     import pandas as pd
 
-    is_call = (ring.records["what"] == START) & np.isin(ring.records["kind"], (COLL, P2P))
-    rows = ring.records[is_call]
+    rows = ring.records[np.isin(ring.records["kind"], (COLL, P2P))]
     texts = np.array(ring.texts, dtype=object)
     sizes = np.array([_size_of(text) for text in ring.texts])
     return pd.DataFrame(
         {
             "handle": rows["handle"],
             "kind": rows["kind"],
-            "begun_ns": _begins(ring, rows),
+            # 0 where nothing says when the host began it.
+            "begun_ns": rows["subject"].astype(np.int64),
             "comm": rows["comm"],
             "seq": rows["value"].astype(np.int64),
             "func": texts[rows["func"]],
@@ -125,24 +123,6 @@ def _calls(ring: Ring) -> pd.DataFrame:
             "num_channels": np.maximum(rows["channel"], 1),
         }
     )
-
-
-def _begins(ring: Ring, calls: NDArray[np.void]) -> NDArray[np.int64]:
-    """When the host began these calls, before their kernels ran; -1 where nothing says.
-
-    NCCL tells of a call after it has launched the kernel: the API's call came before. Of a graph
-    it tells in each replay, before the kernel, and the API's call was that which was captured.
-    """
-    rows = ring.records
-    apis = rows[(rows["what"] == START) & np.isin(rows["kind"], _API_CALLS)]
-    order = np.argsort(apis["handle"], kind="stable")
-    place = np.searchsorted(apis["handle"], calls["subject"], sorter=order)
-    if not len(apis):
-        return np.full(len(calls), -1, np.int64)
-    api = apis[order[np.minimum(place, len(apis) - 1)]]
-    is_captured = (api["flags"] & CAPTURED) != 0
-    begun_ns = np.where(is_captured, calls["host_ns"], api["host_ns"])
-    return np.where(api["handle"] == calls["subject"], begun_ns, -1)
 
 
 def _size_of(datatype: str) -> int:
@@ -171,17 +151,10 @@ def _name_ends(
 
 
 def _channels(ring: Ring, calls: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
 
     rows = ring.records
-    starts = rows[(rows["what"] == START) & (rows["kind"] == KERNEL_CH)]
-    found = _timed(starts, channel_stops(rows))
-    phases = _timed(
-        rows[(rows["what"] == START) & (rows["kind"] == KERNEL_PHASE)], told(rows, _PHASE_STOP)
-    )
-    seen = rows[(rows["what"] == STOP)]
-    seen_ns = pd.Series(seen["host_ns"], index=seen["subject"])
-    found["ended_ns"] = found["handle"].map(seen_ns[~seen_ns.index.duplicated()]).fillna(-1)
+    found = _timed(rows[rows["kind"] == KERNEL_CH])
+    phases = _timed(rows[rows["kind"] == KERNEL_PHASE])
     for name, number in (("sync_ns", _INITIAL_SYNC), ("final_ns", _COMPUTE)):
         ends = phases[phases["phase"] == number].set_index("parent")["stop_ns"]
         ends = ends[~ends.index.duplicated()]
@@ -202,34 +175,22 @@ def _ns_of(ticks: pd.Series[int], rate: pd.Series[int]) -> pd.Series[int]:
     return ns.where(ticks >= 0, -1)
 
 
-def _timed(starts: NDArray[np.void], ends: pd.Series[int]) -> pd.DataFrame:
-    """Starts with the GPU's times; an end before the start is none."""
+def _timed(rows: NDArray[np.void]) -> pd.DataFrame:
+    """Channels or phases with the GPU's times, -1 where they never ended, and when the host saw
+    that; an end before the start is none."""
     import pandas as pd
 
     found = pd.DataFrame(
         {
-            "handle": starts["handle"],
-            "parent": starts["subject"],
-            "channel": starts["channel"].astype(np.int64),
-            "phase": starts["extra"],
-            "start_ns": starts["value"].astype(np.int64),
+            "handle": rows["handle"],
+            "parent": rows["subject"],
+            "channel": rows["channel"].astype(np.int64),
+            "phase": rows["extra"],
+            "start_ns": rows["value"].astype(np.int64),
+            "stop_ns": rows["count"].astype(np.int64),
+            "ended_ns": rows["tag"].astype(np.int64),
         }
     )
-    found["stop_ns"] = found["handle"].map(ends).fillna(-1).astype(np.int64)
-    found.loc[found["stop_ns"] < found["start_ns"], "stop_ns"] = -1
+    found.loc[found["stop_ns"] < found["start_ns"], ["stop_ns", "ended_ns"]] = -1
     # A GPU that never ran the channel has left no time.
     return found[found["start_ns"] > 0]
-
-
-def channel_stops(rows: NDArray[np.void]) -> pd.Series[int]:
-    """When channels ended on the GPU, by handle."""
-    return told(rows, _CH_STOP)
-
-
-def told(rows: NDArray[np.void], state: int) -> pd.Series[int]:
-    """The first value of this state that each event was given, by handle."""
-    import pandas as pd
-
-    given = rows[(rows["what"] == STATE) & (rows["kind"] == state)]
-    values = pd.Series(given["value"].astype(np.int64), index=given["subject"])
-    return values[~values.index.duplicated()]

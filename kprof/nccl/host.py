@@ -1,4 +1,4 @@
-"""What NCCL does on the host, as a trace beside the events: calls, launches, steps of proxies.
+"""What NCCL does on the host, as a trace beside the events: calls, and steps of proxies.
 
 The file is in the layout of the PyTorch profiler's, with each collective from its call until the
 host has seen it end: these enclose what its channels recorded, which puts the host's clock onto
@@ -17,16 +17,15 @@ import numpy as np
 
 from kprof.capture.directory import writing
 from kprof.capture.torch_traces import HOST_CATEGORY, host_trace_name, torch_trace_name
-from kprof.nccl.events import told
-from kprof.nccl.ring import START, STOP, Ring
+from kprof.nccl.events import COLL, P2P
+from kprof.nccl.ring import Ring
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAMES: Final = {8: "group", 9: "", 10: "", 11: "launch", 12: "copy engine"}
+# Of events that a thread of the host begins and ends.
+_NAMES: Final = {8: "group", 11: "launch", 12: "copy engine"}
 _PROXY_OP, _PROXY_STEP = 3, 4
-# States whose value is the number of bytes so far: from SendGPUWait to RecvGPUWait, SendPeerWait.
-_MOVED: Final = (8, 9, 10, 11, 12, 20)
 
 
 def write_host_trace(
@@ -51,30 +50,35 @@ def write_host_trace(
 
 
 def _on_host(ring: Ring, comms: Sequence[int]) -> Iterator[dict[str, Any]]:
-    rows = ring.records
-    starts = rows[(rows["what"] == START) & np.isin(rows["comm"], comms)]
-    stops = rows[rows["what"] == STOP]
-    ends = dict(zip(stops["subject"].tolist(), stops["host_ns"].tolist(), strict=True))
-    moved = [told(rows, state).to_dict() for state in _MOVED]
-    ops = {int(row["handle"]): row for row in starts[starts["kind"] == _PROXY_OP]}
-    for row in starts[np.isin(starts["kind"], (*_NAMES, _PROXY_OP, _PROXY_STEP))]:
-        handle, kind, begun_ns = int(row["handle"]), int(row["kind"]), int(row["host_ns"])
-        if (ended_ns := ends.get(handle, -1)) < begun_ns:
+    rows = ring.records[np.isin(ring.records["comm"], comms)]
+    ops = {int(row["handle"]): row for row in rows[rows["kind"] == _PROXY_OP]}
+    for row in rows[np.isin(rows["kind"], (COLL, P2P, *_NAMES, _PROXY_OP, _PROXY_STEP))]:
+        kind, begun_ns, ended_ns = (int(row[name]) for name in ("kind", "host_ns", "tag"))
+        if kind in (COLL, P2P):
+            # From the call of the API until the kernel was launched.
+            begun_ns, ended_ns = int(row["subject"]), begun_ns
+        if not 0 < begun_ns < ended_ns:
+            continue
+        if kind in (COLL, P2P):
+            yield _slice(ring.texts[row["func"]], HOST_CATEGORY, "calls", begun_ns, ended_ns)
             continue
         if kind in _NAMES:
-            name = _NAMES[kind] or ring.texts[int(row["func"])]
-            yield _slice(name, HOST_CATEGORY, f"thread {row['tag']}", begun_ns, ended_ns)
+            yield _slice(_NAMES[kind], HOST_CATEGORY, _line(row), begun_ns, ended_ns)
             continue
         op = row if kind == _PROXY_OP else ops.get(int(row["subject"]))
-        if op is None:
+        # Proxies also work for other processes, whose numbers mean nothing here.
+        if op is None or op["value"] != ring.pid:
             continue
         way = "send to" if op["extra"] else "receive from"
         line = f"proxy, channel {op['channel']}, {way} {op['peer']}"
         name = f"{op['count']} steps"
         if kind == _PROXY_STEP:
-            num_bytes = max(int(values.get(handle, 0)) for values in moved)
-            name = f"step {row['value']}: {num_bytes:,} B"
+            name = f"step {row['value']}: {row['count']:,} B"
         yield _slice(name, HOST_CATEGORY, line, begun_ns, ended_ns)
+
+
+def _line(row: np.void) -> str:
+    return "copy engine" if row["kind"] == 12 else f"thread {row['value']}"
 
 
 def _slice(name: str, category: str, line: str, begun_ns: int, ended_ns: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 // A profiler plugin for NCCL and RCCL that writes what it is called with into a ring in shared memory, and nothing
 // else: no lock, no allocation, no thread. kprof record --nccl builds it and names it in NCCL_PROFILER_PLUGIN.
 //
-// An event takes a number with one atomic addition, and stores 64 bytes. Handles are numbers, so a stop that comes
-// late, twice or never touches no memory of ours. What the ring held before is overwritten, and counted by the reader.
+// An event takes a number with one atomic addition, and stores 64 bytes; its end goes into the same record. Handles are
+// numbers, so a stop that comes late, twice or never touches no memory of ours. What the ring held before is
+// overwritten, and counted by the reader.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,19 +22,25 @@
 #include "profiler_abi.h"
 #include "ring.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; before, it is an error, and pages come when they are used
+#endif
+
 namespace kprof::nccl {
 namespace {
 
 constexpr uint64_t kLeastRecords = 1 << 10;
-constexpr int kUsualMask = kGroup | kColl | kP2p | kProxyOp | kProxyStep | kKernelCh | kGroupApi | kCollApi | kP2pApi |
-                           kKernelLaunch | kCeColl | kCeSync | kCeBatch | kKernelPhase;
-
-// Of a sample these are left out: they begin before anybody knows which call it is.
-constexpr uint64_t kNotSampled = kGroup | kGroupApi | kCollApi | kP2pApi | kKernelLaunch;
-constexpr uint8_t kCaptured = 1;
+constexpr uint64_t kUsualMask =
+    kColl | kP2p | kProxyOp | kProxyStep | kKernelCh | kCollApi | kP2pApi | kCeColl | kCeSync | kCeBatch | kKernelPhase;
+// A handle with this bit is no record: it is what the host's clock said, for calls of the API, whose time goes into the
+// record of the call, or nothing. With the other bit, the call was captured in a graph.
+constexpr uint64_t kIsTime = 1ull << 63, kIsCaptured = 1ull << 62;
+// The end of what has this bit in its handle is not recorded: calls end on the host before they run.
+constexpr uint64_t kHasNoEnd = 1ull << 61;
 
 std::atomic<Header*> ring{nullptr};
-uint64_t sampled_of = 1;  // one call in so many is recorded, the same ones on all ranks
+uint64_t wanted = kUsualMask;  // by what the user says
+uint64_t sampled_of = 1;       // one call in so many is recorded, the same ones on all ranks
 // Of each communicator, how many sends to each rank and, behind them, receives from each there were.
 std::atomic<std::atomic<uint32_t>*> num_p2p[kNumComms];
 pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;  // taken when communicators are made, never by an event
@@ -111,6 +118,8 @@ Header* make_ring(const char* folder, uint64_t num_records, int* error) {
       close(file);
       return nullptr;
     }
+    // Not while a collective waits for the page.
+    madvise(memory, num_bytes, MADV_POPULATE_WRITE);
     auto* header = static_cast<Header*>(memory);
     header->version = kRingVersion;
     header->pid = static_cast<uint64_t>(getpid());
@@ -153,6 +162,7 @@ Header* open_ring(uint32_t abi) {
       header->keeps_latest = number_in("KPROF_NCCL_KEEPS_LATEST", 0) == 1;
       const long sample = number_in("KPROF_NCCL_SAMPLE", 1);
       sampled_of = sample > 1 ? static_cast<uint64_t>(sample) : 1;
+      wanted = static_cast<uint64_t>(number_in("NCCL_PROFILE_EVENT_MASK", kUsualMask));
       pthread_atfork(nullptr, nullptr, forget_ring);
       ring.store(header);
     }
@@ -201,7 +211,7 @@ int begin(uint32_t abi, void** context, uint64_t id, int* mask, const char* name
   if (header == nullptr) return 0;
   // What a version does not have may be something else there.
   const int known = abi == 4 ? 0xff : abi < 7 ? kKernelPhase - 1 : ~0;
-  *mask = static_cast<int>(number_in("NCCL_PROFILE_EVENT_MASK", kUsualMask)) & known;
+  *mask = static_cast<int>(wanted) & known;
   const uint64_t idx = header->num_comms.fetch_add(1);
   // Events of more communicators than there are rows are counted for the row that none has.
   *context = reinterpret_cast<void*>((idx < kNumComms ? idx : kNumComms) + 1);
@@ -239,17 +249,16 @@ uint8_t number_of(Header* header, const char* text) {
 
 struct Fields {
   uint64_t subject = 0, value = 0, count = 0, tag = 0;
-  What what = What::kStart;
-  uint8_t kind = 0;  // log2 of the type, or the state
+  uint8_t kind = 0;  // log2 of the type
   uint16_t comm = 0;
   int32_t peer = -1;
   uint8_t func = 0, datatype = 0, algorithm = 0, protocol = 0;
   uint16_t channel = 0;
-  uint8_t extra = 0, flags = 0;
+  uint8_t extra = 0;
 };
 
 // Returns the handle.
-uint64_t write(Header* header, const Fields& fields) {
+uint64_t write(Header* header, const Fields& fields, uint64_t host_ns) {
   const uint64_t number = header->num_events.fetch_add(1, std::memory_order_relaxed);
   auto* record = at<Record>(header, kRecordsOffset, number % header->num_records);
   if (record->sequence.exchange(kBusy, std::memory_order_acquire) == kBusy) {
@@ -257,20 +266,35 @@ uint64_t write(Header* header, const Fields& fields) {
     return number + 1;
   }
   const uint64_t words[7] = {
-      now_ns(),
+      host_ns,
       fields.subject,
       fields.value,
       fields.count,
       fields.tag,
-      static_cast<uint64_t>(fields.what) | uint64_t{fields.kind} << 8 | uint64_t{fields.comm} << 16 |
-          uint64_t{static_cast<uint32_t>(fields.peer)} << 32,
+      uint64_t{fields.kind} | uint64_t{fields.comm} << 16 | uint64_t{static_cast<uint32_t>(fields.peer)} << 32,
       uint64_t{fields.func} | uint64_t{fields.datatype} << 8 | uint64_t{fields.algorithm} << 16 |
-          uint64_t{fields.protocol} << 24 | uint64_t{fields.channel} << 32 | uint64_t{fields.extra} << 48 |
-          uint64_t{fields.flags} << 56,
+          uint64_t{fields.protocol} << 24 | uint64_t{fields.channel} << 32 | uint64_t{fields.extra} << 48,
   };
   for (int idx = 0; idx < 7; ++idx) record->words[idx].store(words[idx], std::memory_order_relaxed);
   record->sequence.store(number + 1, std::memory_order_release);
   return number + 1;
+}
+
+// Calls change(words, kind) with the record of an event while nobody else writes it, unless the ring has lost it.
+template <typename Change>
+void change(void* handle, Change change) {
+  Header* header = ring.load(std::memory_order_acquire);
+  uint64_t sequence = reinterpret_cast<uintptr_t>(handle);
+  if (header == nullptr || sequence == 0 || (sequence & (kIsTime | kHasNoEnd)) != 0) return;
+  auto* record = at<Record>(header, kRecordsOffset, (sequence - 1) % header->num_records);
+  const uint64_t mine = sequence;
+  if (!record->sequence.compare_exchange_strong(sequence, kBusy, std::memory_order_acquire)) {
+    if (sequence == kBusy) header->num_refused.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const uint64_t kind = record->words[kFields].load(std::memory_order_relaxed) & 0xff;
+  change(record->words, uint64_t{1} << kind);
+  record->sequence.store(mine, std::memory_order_release);
 }
 
 // Which send to this rank, or receive from it, this is: the same number on both, from 0.
@@ -288,34 +312,26 @@ bool is_in_sample(uint64_t number) {
   return sampled_of == 1 || (number * 0x9e3779b97f4a7c15ull >> 32) % sampled_of == 0;
 }
 
-// Whether an event is left out. Children of what is left out have no parent.
+// Whether an event is not in the sample. Children of what is not have no parent.
 bool is_left_out(uint64_t type, const Descriptor& descriptor, const Fields& fields) {
   if (sampled_of == 1) return false;
-  if ((type & kNotSampled) != 0) return true;
+  if ((type & (kGroupApi | kKernelLaunch)) != 0) return true;
   if (type == kColl || type == kP2p || type == kCeColl) return !is_in_sample(fields.value);
   return descriptor.parent == nullptr;
 }
 
 template <uint32_t kAbi>
-void describe(Header* header, const Descriptor& from, uint64_t type, Fields* to) {
+void describe(Header* header, const Descriptor& from, uint64_t type, uint64_t host_ns, Fields* to) {
+  const uint64_t parent = reinterpret_cast<uintptr_t>(from.parent);
+  to->subject = parent & ~kHasNoEnd;
+  if (type == kColl || type == kP2p) {
+    // NCCL tells of a call after it has launched the kernel, and of a captured one in each replay, before it runs.
+    to->subject = (parent & kIsTime) == 0 ? 0 : (parent & kIsCaptured) != 0 ? host_ns : parent & ~kIsTime;
+  }
   switch (type) {
     case kGroupApi:
     case kKernelLaunch:
-      to->tag = thread_id();
-      break;
-    case kCollApi:
-      to->tag = thread_id();
-      to->func = number_of(header, from.coll_api.func);
-      to->datatype = number_of(header, from.coll_api.datatype);
-      to->count = from.coll_api.count;
-      to->flags = from.coll_api.is_captured ? kCaptured : 0;
-      break;
-    case kP2pApi:
-      to->tag = thread_id();
-      to->func = number_of(header, from.p2p_api.func);
-      to->datatype = number_of(header, from.p2p_api.datatype);
-      to->count = from.p2p_api.count;
-      to->flags = from.p2p_api.is_captured ? kCaptured : 0;
+      to->value = thread_id();
       break;
     case kColl:
       to->value = from.coll.sequence;
@@ -338,11 +354,10 @@ void describe(Header* header, const Descriptor& from, uint64_t type, Fields* to)
       to->channel = from.p2p.num_channels;
       break;
     case kProxyOp:
-      to->tag = static_cast<uint64_t>(from.proxy_op.pid);
+      to->value = static_cast<uint64_t>(from.proxy_op.pid);
       to->channel = from.proxy_op.channel;
       to->peer = from.proxy_op.peer;
       to->count = static_cast<uint64_t>(from.proxy_op.num_steps);
-      to->value = static_cast<uint64_t>(from.proxy_op.chunk_bytes);
       to->extra = from.proxy_op.is_send != 0;
       break;
     case kProxyStep:
@@ -379,35 +394,52 @@ int start(void* context, void** handle, Descriptor* descriptor) {
   if (header == nullptr || context == nullptr) return 0;
   const uint64_t type = kAbi == 4 ? descriptor->type & 0xff : descriptor->type;
   if (type == 0 || (type & (type - 1)) != 0) return 0;
+  if (type == kCollApi || type == kP2pApi) {
+    const bool is_captured = type == kCollApi ? descriptor->coll_api.is_captured : descriptor->p2p_api.is_captured;
+    *handle = reinterpret_cast<void*>(kIsTime | (is_captured ? kIsCaptured : 0) | now_ns());
+    return 0;
+  }
+  if (type == kGroup || ((type & (kGroupApi | kKernelLaunch)) != 0 && (type & wanted) == 0)) {
+    // NCCL counts replays only if a group has a handle.
+    *handle = reinterpret_cast<void*>(kIsTime);
+    return 0;
+  }
   Fields fields;
+  const uint64_t host_ns = now_ns();
   fields.kind = static_cast<uint8_t>(__builtin_ctzll(type));
   fields.comm = static_cast<uint16_t>(reinterpret_cast<uintptr_t>(context));
-  fields.subject = reinterpret_cast<uintptr_t>(descriptor->parent);
-  describe<kAbi>(header, *descriptor, type, &fields);
+  describe<kAbi>(header, *descriptor, type, host_ns, &fields);
   if (is_left_out(type, *descriptor, fields)) return 0;
-  *handle = reinterpret_cast<void*>(write(header, fields));
+  const bool is_call = type == kColl || type == kP2p;
+  *handle = reinterpret_cast<void*>(write(header, fields, host_ns) | (is_call ? kHasNoEnd : 0));
+  if (is_call && fields.comm <= kNumComms)
+    at<Communicator>(header, kCommsOffset, fields.comm - 1)->num_calls.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
 
+// The first end counts. Those of channels and phases come with their times.
 int stop(void* handle) {
-  Header* header = ring.load(std::memory_order_acquire);
-  if (header == nullptr || handle == nullptr) return 0;
-  Fields fields;
-  fields.what = What::kStop;
-  fields.subject = reinterpret_cast<uintptr_t>(handle);
-  write(header, fields);
+  change(handle, [](std::atomic<uint64_t>* words, uint64_t) {
+    if (words[kTag].load(std::memory_order_relaxed) == 0) words[kTag].store(now_ns(), std::memory_order_relaxed);
+  });
   return 0;
 }
 
+template <uint32_t kAbi>
 int state(void* handle, int state, StateArguments* arguments) {
-  Header* header = ring.load(std::memory_order_acquire);
-  if (header == nullptr || handle == nullptr || state < 0 || state > 255) return 0;
-  Fields fields;
-  fields.what = What::kState;
-  fields.subject = reinterpret_cast<uintptr_t>(handle);
-  fields.kind = static_cast<uint8_t>(state);
-  fields.value = arguments == nullptr ? 0 : arguments->value;
-  write(header, fields);
+  const bool is_gpu = state == kKernelChStop || (kAbi >= 7 && state == kKernelPhaseStop);
+  const bool is_step = (state >= kSendGpuWait && state <= kRecvGpuWait) || state == kSendPeerWait;
+  if (arguments == nullptr || (!is_gpu && !is_step)) return 0;
+  const uint64_t value = arguments->value;
+  change(handle, [is_gpu, value](std::atomic<uint64_t>* words, uint64_t type) {
+    const uint64_t before = words[kCount].load(std::memory_order_relaxed);
+    if (is_gpu && (type == kKernelCh || type == kKernelPhase) && before == 0) {
+      words[kCount].store(value, std::memory_order_relaxed);
+      words[kTag].store(now_ns(), std::memory_order_relaxed);
+    } else if (!is_gpu && type == kProxyStep && value > before) {
+      words[kCount].store(value, std::memory_order_relaxed);
+    }
+  });
   return 0;
 }
 
@@ -434,7 +466,7 @@ int init(void** context, uint64_t id, int* mask, const char* name, int num_nodes
 namespace nccl = kprof::nccl;
 extern "C" {
 #define KPROF_EXPORT __attribute__((visibility("default")))
-#define KPROF_CALLS(abi) nccl::start<abi>, nccl::stop, nccl::state, nccl::finalize
+#define KPROF_CALLS(abi) nccl::start<abi>, nccl::stop, nccl::state<abi>, nccl::finalize
 KPROF_EXPORT nccl::ProfilerV4 ncclProfiler_v4{"kprof", nccl::init_v4, KPROF_CALLS(4)};
 KPROF_EXPORT nccl::Profiler ncclProfiler_v5{"kprof", nccl::init<5>, KPROF_CALLS(5)};
 KPROF_EXPORT nccl::Profiler ncclProfiler_v6{"kprof", nccl::init<6>, KPROF_CALLS(6)};

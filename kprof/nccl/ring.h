@@ -21,9 +21,6 @@ constexpr uint64_t kTextsOffset = 4096;
 constexpr uint64_t kCommsOffset = 12288;
 constexpr uint64_t kRecordsOffset = 143360;
 
-// What a record is. A handle is 1 + the number of the event's start.
-enum class What : uint8_t { kStart = 1, kStop = 2, kState = 3 };
-
 struct Header {
   uint64_t magic;
   uint32_t version;
@@ -50,15 +47,21 @@ struct Communicator {
   std::atomic<uint64_t> ended_ns;
   uint8_t uuid[16];           // of the GPU; zeros where nobody says
   uint64_t ticks_per_second;  // of the GPU's times: ns on NVIDIA, the constant clock on AMD
-  char name[60];
+  std::atomic<uint64_t> num_calls;
+  char name[52];
   std::atomic<uint32_t> is_complete;
 };
 
-// 64 bytes as words, because a reader may look while they are written.
+// An event. 64 bytes as words, because a reader may look while they are written; its end and what it moved are added
+// in place.
 struct Record {
-  std::atomic<uint64_t> sequence;  // 1 + the event's number; kBusy while it is written
-  std::atomic<uint64_t> words[7];  // host_ns, subject, value, count, tag, then two words of fields
+  std::atomic<uint64_t> sequence;  // 1 + the event's number, which is its handle; kBusy while it is written
+  std::atomic<uint64_t> words[7];
 };
+// host_ns: when the host was told that it begins. subject: the parent's handle; of a call the host's time of the call
+// of the API, 0 if nobody knows. value: see describe(). count: of a channel or a phase the GPU's time at its end, of a
+// step of a proxy the bytes so far. tag: of a call the user's, of others the host's time of their end.
+enum Word { kHostNs, kSubject, kValue, kCount, kTag, kFields, kMoreFields };
 constexpr uint64_t kBusy = ~0ull;
 
 static_assert(sizeof(Header) <= kTextsOffset);

@@ -29,9 +29,6 @@ _COMPLETE: Final = 2
 _MAX_PID: Final = 1 << 22
 # Records that are read at a time.
 _BLOCK: Final = 1 << 18
-START, STOP, STATE = 1, 2, 3
-# Of an API call's `flags`: it was captured in a graph.
-CAPTURED: Final = 1
 _MOST_TICKS_PER_SECOND: Final = 10**9
 
 _HEADER: Final = np.dtype(
@@ -57,7 +54,8 @@ _COMM: Final = np.dtype(
         ("ended_ns", "<u8"),
         ("uuid", "V16"),
         ("ticks_per_second", "<u8"),
-        ("name", "S60"),
+        ("calls", "<u8"),
+        ("name", "S52"),
         ("is_complete", "<u4"),
     ]
 )
@@ -69,8 +67,7 @@ RECORD: Final = np.dtype(
         ("value", "<u8"),
         ("count", "<u8"),
         ("tag", "<u8"),
-        ("what", "u1"),
-        ("kind", "u1"),
+        ("kind", "<u2"),
         ("comm", "<u2"),
         ("peer", "<i4"),
         ("func", "u1"),
@@ -78,8 +75,7 @@ RECORD: Final = np.dtype(
         ("algorithm", "u1"),
         ("protocol", "u1"),
         ("channel", "<u2"),
-        ("extra", "u1"),
-        ("flags", "u1"),
+        ("extra", "<u2"),
     ]
 )
 
@@ -87,7 +83,8 @@ RECORD: Final = np.dtype(
 @dataclass(frozen=True)
 class Communicator:
     """One rank of a communicator: `rank` is its number there, `uuid` names its GPU, empty where
-    nobody knows, and `ticks_per_second` is the rate of that GPU's times."""
+    nobody knows, `ticks_per_second` is the rate of that GPU's times, and `num_calls` how many calls
+    it has recorded."""
 
     id: int
     rank: int
@@ -95,16 +92,18 @@ class Communicator:
     name: str
     uuid: str
     ticks_per_second: int
+    num_calls: int
 
 
 @dataclass(frozen=True)
 class Ring:
     """What one process has recorded.
 
-    `records` have shape (n,) and are in the order of their numbers; `num_lost` more were
-    overwritten, or never finished. Where the latest ones were asked for, those before them are
-    `num_before`, and no loss. `rank` is that of the launcher's environment, None where there is
-    none. `comms[i]` is None where nobody can say what it was; `num_strange` of those are damaged.
+    `records` have shape (n,) and are in the order of their numbers. `num_lost` more, of
+    `num_events` in all, were overwritten (`num_overwritten`) or never finished. Where the latest
+    ones were asked for, those before them are `num_before`, and no loss. `rank` is that of the
+    launcher's environment, None where there is none. `comms[i]` is None where nobody can say what
+    it was; `num_strange` of those are damaged.
     """
 
     path: Path
@@ -114,6 +113,8 @@ class Ring:
     comms: tuple[Communicator | None, ...]
     texts: tuple[str, ...]
     records: NDArray[np.void]
+    num_events: int
+    num_overwritten: int
     num_lost: int
     num_before: int
     num_strange: int = 0
@@ -124,18 +125,18 @@ class Ring:
         return self.path.name.removeprefix("nccl-").rsplit("-", 2)[0]
 
 
-def rings_in(*folders: Path | None) -> list[Ring]:
-    """All rings in these folders that make sense."""
-    return read_rings(*folders)[0]
+def rings_in(*folders: Path | None, most: int | None = None) -> list[Ring]:
+    """All rings in these folders that make sense; `most` as for read_ring."""
+    return read_rings(*folders, most=most)[0]
 
 
-def read_rings(*folders: Path | None) -> tuple[list[Ring], list[str]]:
+def read_rings(*folders: Path | None, most: int | None = None) -> tuple[list[Ring], list[str]]:
     """The same, and a sentence about each that makes no sense."""
     paths = [path for folder in folders if folder for path in sorted(folder.glob(RING_NAMES))]
     found, refused = [], []
     for path in dict.fromkeys(paths):
         try:
-            ring = read_ring(path)
+            ring = read_ring(path, most)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             refused.append(f"the collectives in {path} are not in the capture: {reason}")
@@ -144,9 +145,10 @@ def read_rings(*folders: Path | None) -> tuple[list[Ring], list[str]]:
     return found, refused
 
 
-def read_ring(path: Path) -> Ring | None:
+def read_ring(path: Path, most: int | None = None) -> Ring | None:
     """A copy of a ring, also of one that is being written; None where nothing is in it yet.
 
+    `most` is how many of the latest events are read, the others count as lost; all unless given.
     Raises OSError, and ValueError for one that makes no sense.
     """
     with opened(path) as file:
@@ -156,9 +158,10 @@ def read_ring(path: Path) -> Ring | None:
         header = np.frombuffer(start, _HEADER, 1)[0]
         num_records, num_events = int(header["num_records"]), int(header["events"])
         _check(header, (os.fstat(file).st_size - _RECORDS_OFFSET) // RECORD.itemsize)
-        records = _records(file, num_records, num_events)
+        records = _records(file, num_records, num_events, most)
     rank, comms = int(header["rank"]), _comms(start, min(int(header["comms"]), NUM_COMMS))
-    num_before = max(num_events - num_records, 0) if header["keeps_latest"] else 0
+    num_overwritten = max(num_events - num_records, 0)
+    num_before = num_overwritten if header["keeps_latest"] else 0
     return Ring(
         path,
         int(header["pid"]),
@@ -167,6 +170,8 @@ def read_ring(path: Path) -> Ring | None:
         tuple(_comm(row) if _makes_sense(row) else None for row in comms),
         _texts(start),
         records,
+        num_events,
+        num_overwritten - num_before,
         num_events - len(records) - num_before,
         num_before,
         sum(bool(row["is_complete"]) and not _makes_sense(row) for row in comms),
@@ -181,18 +186,25 @@ def _check(header: np.void, most_records: int) -> None:
         ("pid", 1, _MAX_PID),
         ("num_records", 1, most_records),
         ("events", 0, MAX_COUNT),
-        ("comms", 0, MAX_COUNT),
+        # More than there are rows for.
+        ("comms", 0, 1 << 32),
     ):
         if not least <= int(header[name]) <= most:
             raise ValueError(f"its {name} is {header[name]}, expected {least} to {most}")
 
 
-def _records(file: int, num_records: int, num_events: int) -> NDArray[np.void]:
+def _records(file: int, num_records: int, num_events: int, most: int | None) -> NDArray[np.void]:
     """The records that were complete when they were copied, in the order of their numbers."""
     kept = [np.zeros(0, RECORD)]
     end = min(num_events, num_records)
-    for first in _with_data(file, end):
-        num_bytes = min(_BLOCK, end - first) * RECORD.itemsize
+    least = 0 if most is None else num_events - most
+    step = min(_BLOCK, most or _BLOCK)
+    for first in _with_data(file, end, step):
+        last = first + min(step, end - first) - 1
+        # The latest event that the block may have.
+        if last + (num_events - 1 - last) // num_records * num_records < least:
+            continue
+        num_bytes = (last + 1 - first) * RECORD.itemsize
         at = _RECORDS_OFFSET + first * RECORD.itemsize
         copy, again = (np.frombuffer(os.pread(file, num_bytes, at), RECORD) for _ in range(2))
         numbers = copy["handle"].astype(np.int64) - 1
@@ -204,9 +216,9 @@ def _records(file: int, num_records: int, num_events: int) -> NDArray[np.void]:
     return found[np.argsort(found["handle"])]
 
 
-def _with_data(file: int, end: int) -> Iterator[int]:
-    """The first records of blocks, up to record `end`, without those that lie in a hole: a file of
-    a few bytes may claim to have any size."""
+def _with_data(file: int, end: int, step: int) -> Iterator[int]:
+    """The first records of blocks of `step`, up to record `end`, without those that lie in a hole:
+    a file of a few bytes may claim to have any size."""
     first = 0
     while first < end:
         try:
@@ -218,7 +230,7 @@ def _with_data(file: int, end: int) -> Iterator[int]:
         first = (at - _RECORDS_OFFSET) // RECORD.itemsize
         if first < end:
             yield first
-        first += _BLOCK
+        first += step
 
 
 def _texts(start: bytes) -> tuple[str, ...]:
@@ -244,4 +256,5 @@ def _comm(row: np.void) -> Communicator:
     name = row["name"].decode(errors="replace")
     named = uuid.hex() if any(uuid) else ""
     number, rank, num_ranks = (int(row[field]) for field in ("id", "rank", "num_ranks"))
-    return Communicator(number, rank, num_ranks, name, named, int(row["ticks_per_second"]))
+    rate, num_calls = int(row["ticks_per_second"]), min(int(row["calls"]), MAX_COUNT)
+    return Communicator(number, rank, num_ranks, name, named, rate, num_calls)

@@ -289,7 +289,7 @@ def _recording(tmp_path: Path, ring_file: Path, **damaged: tuple[int, int, int])
 
 
 FIELDS = {
-    "version": (8, 4, 2),
+    "version": (8, 4, 3),
     "pid": (16, 8, 1 << 40),
     "no_pid": (16, 8, 0),
     "records": (24, 8, 1 << 60),

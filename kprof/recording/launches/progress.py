@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kprof.capture.claims import live_numbers, ranks_in_use
+from kprof.nccl.live import counts_of
 from kprof.rank_memory import Live
 from kprof.regions import Category, Kind, RegionTable
 
@@ -118,7 +119,24 @@ def read_progress(directory: Path) -> list[RankProgress]:
         launches, calls, events, dropped, _, steps = words[:6]
         counts = launches, calls, events, dropped, steps
         found.append(RankProgress(rank, rank in running, *counts, lengths, waits))
-    return found
+    return _with_collectives(found, directory)
+
+
+def _with_collectives(found: Sequence[RankProgress], directory: Path) -> list[RankProgress]:
+    """With what NCCL's profiler plugin has recorded: its calls are launches, too."""
+    by_rank = {each.rank: each for each in found}
+    for more in counts_of(directory):
+        none = RankProgress(more.rank, False, 0, 0, 0, 0, 0, (0,) * _NUM_LENGTHS, (0,) * NUM_PEERS)
+        each = by_rank.get(more.rank, none)
+        by_rank[more.rank] = replace(
+            each,
+            is_running=each.is_running or more.is_running,
+            num_launches=each.num_launches + more.num_calls,
+            num_calls=each.num_calls + more.num_calls,
+            num_events=each.num_events + more.num_events,
+            num_dropped=each.num_dropped + more.num_lost,
+        )
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)

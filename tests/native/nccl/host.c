@@ -1,7 +1,7 @@
 // Plays NCCL for a profiler plugin: loads it as NCCL does and calls it as versions 4 to 7 of the interface do. Its
 // declarations are its own, so that a mistake in the plugin's is seen here.
 //
-//     host ABI [key=value ...]     prints how many events it made
+//     host ABI [key=value ...]     prints how many events it made that have a record
 //
 // ranks: processes (as a launcher starts them, with RANK), or threads=1: ranks are threads of one process. calls: how
 // often each rank makes a collective, channels: of each; comms: how many communicators all ranks have. late=RANK,
@@ -221,21 +221,19 @@ static void* begin(void* context, void* descr) {
   void* handle = NULL;
   if (!(event_mask & (abi == 4 ? *(uint8_t*)descr : *(uint64_t*)descr))) return NULL;
   if (plugin->start(context, &handle, descr)) abort();
-  num_events += handle != NULL;
+  // What only lends its time to others has the highest bit.
+  num_events += handle != NULL && !((uintptr_t)handle >> 63);
   return handle;
 }
 
 static void end(void* handle) {
-  if (!handle) return;
-  plugin->stop(handle);
-  ++num_events;
+  if (handle) plugin->stop(handle);
 }
 
 static void tell(void* handle, int state, uint64_t value) {
   if (!handle) return;
   Args args = {value};
   plugin->state(handle, state, &args);
-  ++num_events;
 }
 
 #define FILL(D)               \
