@@ -25,10 +25,11 @@ from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import summary_file_name, write_summary
 from kprof.capture.shared_memory import memory_of
 from kprof.nccl.clocks import STEP_NS, common_clock
-from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, spans_of
+from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, corrections, spans_of
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import Rank, channels_of, resolve
 from kprof.nccl.host import write_host_trace
+from kprof.nccl.overtaken import by_order, by_others
 from kprof.nccl.ring import RECORD, Ring, read_rings
 from kprof.regions import FlowRule, RegionTable
 
@@ -66,9 +67,13 @@ def collect(
     for each in _new_infos(rings, ranks):
         found.setdefault(each.rank, each)
     every = channels_of(rings, ranks)
-    channels = _in_bounds(every)
+    sound = _in_bounds(every)
+    channels = sound[~by_order(sound)]
     if alignment is None or not found.keys() <= {entry.rank for entry in alignment.ranks}:
         alignment, note = common_clock(channels, ranks.values(), frozenset(found))
+    if alignment is not None and (clocks := _clocks(alignment)):
+        shifts_ns = corrections(channels, clocks)
+        channels = channels[~by_others(channels, shifts_ns, alignment.widest_bound_ns)]
     calls = spans_of(channels, _clocks(alignment))
     sizes = [each.comm.num_ranks for each in ranks.values()]
     world_size = max([*sizes, *(rank + 1 for rank in found)], default=0)
@@ -76,7 +81,7 @@ def collect(
         found[rank] = _add(directory, found[rank], calls.get(rank), mine, world_size)
         if rank in calls:
             write_host_trace(directory, rank, calls[rank].on_host, _numbers(rings, ranks, rank))
-    strange = _strange(rings, len(every) - len(channels))
+    strange = _strange(rings, len(every) - len(sound), len(sound) - len(channels))
     messages = (*refused, *strange, *unknown, *_versions(rings), *never_entered(rings, ranks))
     kept = tuple(found[rank] for rank in sorted(found))
     return Collected(kept, alignment, note, messages, world_size)
@@ -98,14 +103,20 @@ def _in_bounds(channels: pd.DataFrame) -> pd.DataFrame:
     ]
 
 
-def _strange(rings: Sequence[Ring], num_channels: int) -> list[str]:
-    """Sentences about damage that leaves events out."""
+def _strange(rings: Sequence[Ring], num_channels: int, num_overtaken: int) -> list[str]:
+    """Sentences about what leaves channels out: damage, and times of other calls."""
     damaged = {"communicators": sum(ring.num_strange for ring in rings), "channels": num_channels}
-    return [
+    said = [
         f"{what} of NCCL that make no sense are not in the capture: {count:,}"
         for what, count in damaged.items()
         if count
     ]
+    if num_overtaken:
+        said.append(
+            f"{num_overtaken:,} channels of calls are not in the capture: NCCL keeps the times of "
+            "the latest 64 of a channel, and had overwritten theirs before it read them"
+        )
+    return said
 
 
 def _clocks(alignment: Alignment | None) -> dict[int, RankAlignment] | None:

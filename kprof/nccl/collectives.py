@@ -141,7 +141,7 @@ def _with_last(found: pd.DataFrame, clocks: Mapping[int, RankAlignment] | None) 
         is_known &= found["group_size"] == 1
         aligned = found["start_ns"]
     else:
-        aligned = found["start_ns"] + _corrections(found, clocks)
+        aligned = found["start_ns"] + corrections(found, clocks)
     is_root = found["rank"] == found["root"]
     needed = aligned.where((found["func"] != BROADCAST) | is_root, aligned.min() - 1)
     begins = needed.groupby([found[name] for name in (*CALL, "channel")], sort=False)
@@ -161,7 +161,7 @@ def _with_last(found: pd.DataFrame, clocks: Mapping[int, RankAlignment] | None) 
     return found
 
 
-def _corrections(found: pd.DataFrame, clocks: Mapping[int, RankAlignment]) -> NDArray[np.int64]:
+def corrections(found: pd.DataFrame, clocks: Mapping[int, RankAlignment]) -> NDArray[np.int64]:
     """What to add to the times to have them on one clock."""
     ranks, start_ns = found["rank"].to_numpy(), found["start_ns"].to_numpy()
     added = np.zeros(len(found), np.int64)
