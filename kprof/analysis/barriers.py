@@ -22,14 +22,37 @@ def barrier_waits(summary: Summary) -> Table:
     that hung are left out. Without alignment only "rank" and "lock" are distinguished.
     """
     summary = ended_calls(summary)
-    bound_ns, is_one = float(worst_bound_ns(summary)), summary.trace.is_on_one_clock
     return summary.frame(
         f"""
-        WITH entered AS (
-            SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
-                PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns, end_ns)
+        WITH {_meetings_sql(summary, _any_sync(summary))}
+        SELECT region, kind AS scope, last_one.rank AS last_rank,
+            mode(last_one.block ORDER BY last_one.block) AS last_block,
+            count(DISTINCT (kernel, ordinal, occurrence, of_rank)) AS instances,
+            count(*) AS enters,
+            total(greatest(0, least(last_enter, end_ns) - start_ns)) AS nxn_wait_ns,
+            total(end_ns - start_ns) AS wait_ns
+        FROM met JOIN chosen USING (region) WHERE (kind = 'world') = (scope = 'world')
+        GROUP BY region, kind, last_rank ORDER BY nxn_wait_ns DESC, region, last_rank"""
+    )
+
+
+def last_to_enter_sql(summary: Summary, where: str) -> str:
+    """SQL of a table: the event_id of spans in barriers of all ranks, and last_rank, which entered
+    last. `where` says which events to look at."""
+    return f"""WITH {_meetings_sql(summary, where)}
+        SELECT event_id, last_one.rank AS last_rank FROM met JOIN chosen USING (region)
+        WHERE kind = 'world' AND scope = 'world'"""
+
+
+def _meetings_sql(summary: Summary, where: str) -> str:
+    """SQL of the tables `met`, a row per span and scope, and `chosen`, the kind of each region."""
+    bound_ns, is_one = float(worst_bound_ns(summary)), summary.trace.is_on_one_clock
+    return f"""entered AS (
+            SELECT event_id, rank, region, kernel, ordinal, block, start_ns, end_ns,
+                row_number() OVER (
+                    PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns, end_ns)
                 AS occurrence
-            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(summary)}),
+            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {where}),
         seen AS (
             SELECT *, 'world' AS scope, -1 AS of_rank FROM entered
             UNION ALL SELECT *, 'rank', rank FROM entered),
@@ -49,16 +72,7 @@ def barrier_waits(summary: Summary) -> Table:
             SELECT region, CASE
                 WHEN max(share) FILTER (scope = 'world' AND {is_one}) >= 0.95 THEN 'world'
                 WHEN max(share) FILTER (scope = 'rank') >= 0.95 THEN 'rank' ELSE 'lock' END AS kind
-            FROM shares GROUP BY region)
-        SELECT region, kind AS scope, last_one.rank AS last_rank,
-            mode(last_one.block ORDER BY last_one.block) AS last_block,
-            count(DISTINCT (kernel, ordinal, occurrence, of_rank)) AS instances,
-            count(*) AS enters,
-            total(greatest(0, least(last_enter, end_ns) - start_ns)) AS nxn_wait_ns,
-            total(end_ns - start_ns) AS wait_ns
-        FROM met JOIN chosen USING (region) WHERE (kind = 'world') = (scope = 'world')
-        GROUP BY region, kind, last_rank ORDER BY nxn_wait_ns DESC, region, last_rank"""
-    )
+            FROM shares GROUP BY region)"""
 
 
 def _any_sync(summary: Summary) -> str:

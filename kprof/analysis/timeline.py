@@ -26,8 +26,8 @@ def focus(summary: Summary) -> Focus:
     return Focus(0, 0, "nothing") if call is None else Focus(call.start_ns, call.end_ns, call.name)
 
 
-def _launches_within(summary: Summary, over: Focus) -> str:
-    """An SQL condition that skips Parquet row groups of earlier and later launches."""
+def launches_within(summary: Summary, over: Focus) -> str:
+    """An SQL condition on `launch` that skips Parquet row groups of earlier and later launches."""
     starts = launch_starts(summary)
     within = starts[(starts["first_ns"] < over.end_ns) & (starts["last_ns"] > over.start_ns)]
     return f"launch IN ({sql_list(sorted(set(within['launch'])))})"
@@ -42,7 +42,7 @@ def activity(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
     every rank has its own time axis.
     """
     spans = f"""SELECT rank, category, start_ns, end_ns FROM events
-        WHERE {CLOSED_SPANS} AND {_launches_within(summary, over)}"""
+        WHERE {CLOSED_SPANS} AND {launches_within(summary, over)}"""
     return _binned(summary, over, spans, num_bins)
 
 
@@ -54,22 +54,37 @@ def presence(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
     return _binned(summary, over, spans, num_bins)
 
 
-def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> Table:
-    width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
-    # A span from bin i to bin j fills bins i+1 .. j-1.
-    return summary.frame(
-        f"""
-        WITH spans AS (
-            SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
+def bin_width(over: Focus, num_bins: int) -> int:
+    """The width of a bin in ns; the last bin may reach beyond the end."""
+    return max(1, -(-(over.end_ns - over.start_ns) // num_bins))
+
+
+def parts_sql(over: Focus, spans: str, keys: str, width: int) -> str:
+    """SQL of a table `parts`, of size keys x bins, that says how much of each bin the spans fill.
+
+    `spans` is a query for columns `keys`, start_ns and end_ns. Columns: keys, bin, part (ns that
+    spans fill of their first and last bin), ups and downs (spans that fill bins beginning after
+    this one, and before this one). With n the sum of ups - downs up to a bin, spans fill part +
+    width * (n - ups) ns of it.
+    """
+    return f"""spans AS (
+            SELECT {keys}, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
                 least(end_ns, {over.end_ns}) - {over.start_ns} AS b
             FROM ({spans}) WHERE start_ns < {over.end_ns} AND end_ns > {over.start_ns}),
         cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
         parts AS MATERIALIZED (
-            SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
+            SELECT {keys}, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
                 count(*) FILTER (last > first) AS ups, 0 AS downs FROM cut GROUP BY ALL
             UNION ALL
-            SELECT rank, category, last, sum(b - last * {width}), 0, count(*) FROM cut
-                WHERE last > first GROUP BY ALL),
+            SELECT {keys}, last, sum(b - last * {width}), 0, count(*) FROM cut
+                WHERE last > first GROUP BY ALL)"""
+
+
+def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> Table:
+    width = bin_width(over, num_bins)
+    return summary.frame(
+        f"""
+        WITH {parts_sql(over, spans, "rank, category", width)},
         bins AS (
             SELECT rank, category, bin, sum(part) AS part, sum(ups) AS ups, sum(downs) AS downs
             FROM (FROM parts UNION ALL
@@ -112,7 +127,7 @@ def longest_spans(
         FROM events SEMI JOIN first_warps USING (rank, block, warp)
         WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns}
             AND end_ns > {over.start_ns}
-            AND {_launches_within(summary, over)}
+            AND {launches_within(summary, over)}
         ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)
 
@@ -133,7 +148,7 @@ def spans_of_tracks(
 
     first_ns, last_ns = window_ns
     within = f"start_ns < {int(last_ns)} AND end_ns > {int(first_ns)}"
-    launches = _launches_within(summary, Focus(first_ns, last_ns, ""))
+    launches = launches_within(summary, Focus(first_ns, last_ns, ""))
     parts = [
         summary.frame(
             f"""SELECT rank, {LAUNCHES} AS block, -1 AS warp, kernel AS region, '' AS category,
