@@ -1,7 +1,7 @@
 """Draws the docs' pictures from the recorded traces: `python docs/picture.py`. Needs chromium.
 
-One is the README's timeline; the others are the first screens of reports, one for each recording
-from several GPUs.
+One is the README's timeline, one a wait ribbon; the others are the first screens of reports, one
+for each recording from several GPUs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kprof.trace import Trace
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "traces" / "pictures"
 TRACE = ROOT / "traces" / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof"
+RIBBON = ROOT / "traces" / "all_to_all-balanced-4xH200-skew3-264blocks.kprof"
 WIDTH, HEIGHT = 1100, 330
 SCREEN = 1280, 800
 
@@ -30,6 +31,8 @@ def main() -> None:
         for capture in sorted((ROOT / "traces").glob("*-[!1]xH200*.kprof")):
             trace = Trace.open(capture)
             report = reports.build(trace, view_command=f"kprof view traces/{capture.name}")
+            if capture == RIBBON:
+                reports.write_picture(report, "ribbon", PICTURES / "ribbon.svg", force=True)
             embedded = reports.embed(trace, report)
             reports.write_html(report, page, force=True, trace=embedded)
             shoot(page, PICTURES / f"report-{capture.stem}.png", *SCREEN)

@@ -248,6 +248,17 @@ class Run:
 
         return block_timeline(self.trace, rank, launch)
 
+    def ribbon(self, launch: int | None = None, blocks_of: int | None = None) -> Figure:
+        """The wait ribbon: a row per rank, in the colour of the rank that most of its blocks wait
+        for, the deeper the more of them; own work is grey.
+
+        `blocks_of` shows a row for each block of that rank. `launch` and x are those of `timeline`.
+        Raises SelectionError for ranks and launches that were not recorded.
+        """
+        from kprof.report.timeline import wait_ribbon
+
+        return wait_ribbon(self.trace, launch, blocks_of)
+
     def __repr__(self) -> str:
         return f"<kprof.Run {self._name()}: {'; '.join(text for _, text in self._facts())}>"
 

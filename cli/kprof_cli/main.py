@@ -26,6 +26,7 @@ from kprof_cli import (
     hanging,
     importing,
     new,
+    plotting,
     reading,
     recording,
     watching,
@@ -56,7 +57,10 @@ app.command(epilog="Example: kprof clean")(cleaning.clean)
 app.command(epilog="Example: kprof watch run.kprof --metrics 9400")(watching.watch)
 for command in (reading.info, reading.stats, reading.waits, reading.report, reading.query):
     app.command()(command)
-for command in (explaining.explain, comparing.diff, exporting.export, exporting.view):
+for command in (explaining.explain, comparing.diff):
+    app.command()(command)
+app.command(epilog="Example: kprof plot run.kprof ribbon -o ribbon.svg")(plotting.plot)
+for command in (exporting.export, exporting.view):
     app.command()(command)
 app.command("import")(importing.import_events)
 app.command(epilog="Example: kprof align run.kprof -o aligned.kprof")(aligning.align)

@@ -15,6 +15,7 @@ from kprof.report.machine import SCHEMA_VERSION, to_json
 from kprof.report.markdown import render_markdown
 from kprof.report.model import Report, build, build_from
 from kprof.report.page import check_suffix, write_html
+from kprof.report.pictures import check_picture, render_ribbon, write_picture
 from kprof.report.terminal import render_terminal
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "check_bars",
     "check_diff",
     "check_expressions",
+    "check_picture",
     "check_suffix",
     "diff_to_json",
     "embed",
@@ -37,8 +39,10 @@ __all__ = [
     "render_diff_markdown",
     "render_diff_terminal",
     "render_markdown",
+    "render_ribbon",
     "render_terminal",
     "to_json",
     "write_diff_html",
     "write_html",
+    "write_picture",
 ]

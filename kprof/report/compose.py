@@ -25,6 +25,7 @@ from kprof.report.figures import all_figures
 from kprof.report.figures.small import picture
 from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
 from kprof.report.sections import sections
+from kprof.report.sections.places import NOT_OF_KERNELS, about_timeline
 
 if TYPE_CHECKING:
     from kprof.report.figures import Figure
@@ -61,7 +62,7 @@ def compose(
         Section("findings", "", tuple(_answer(report, figures)), is_open=True),
         *_open_waits(report, figures),
         *_time_of_blocks(report),
-        *_timeline(report, figures),
+        *(_ribbon(report, figures) or _timeline(report, figures)),
         *sections(report, figures, has_trace=has_trace),
     )
 
@@ -211,19 +212,24 @@ def _time_of_blocks(report: Report) -> list[Block]:
     return [Section("efficiency", "Where the blocks' time goes", (bar,), about, is_open=True)]
 
 
+def _ribbon(report: Report, figures: dict[str, Figure]) -> list[Block]:
+    if "ribbon" not in figures:
+        return []
+    own = "" if report.manifest.is_on_one_clock else " Every rank is on its own clock."
+    line = " The line is the critical path." if report.rows("critical_path") else ""
+    about = (
+        "Colour: the rank that most blocks of a row wait for; the deeper, the more of them. Look "
+        f"for the row that stays grey where others wear its colour.{line}{own}"
+    )
+    if not report.are_times_known:
+        about = NOT_OF_KERNELS
+    drawn = Diagram(figures["ribbon"], depth=Depth.PAGE)
+    return [Section("over-time", "Who waits for whom, over time", (drawn,), about, is_open=True)]
+
+
 def _timeline(report: Report, figures: dict[str, Figure]) -> list[Block]:
     if "timeline" not in figures:
         return []
     drawn = Diagram(figures["timeline"], depth=Depth.PAGE)
     name = "What the blocks of every rank do"
-    return [Section("over-time", name, (drawn,), _about_timeline(report), is_open=True)]
-
-
-def _about_timeline(report: Report) -> str:
-    """What the lanes are, and what they cannot say."""
-    if not report.are_times_known:
-        return "These times reflect the operating system's scheduling, not the kernels."
-    about = f"Share of a rank's tracks per category over {report.focus.what}."
-    if report.manifest.is_on_one_clock:
-        return about
-    return f"{about} The ranks' clocks are not aligned: compare within a lane only."
+    return [Section("over-time", name, (drawn,), about_timeline(report), is_open=True)]

@@ -13,6 +13,7 @@ from kprof import analysis
 from kprof.analysis import DoubtKind
 from kprof.analysis.balance import run_time_ns
 from kprof.analysis.hung import spans_before
+from kprof.analysis.ribbon import Ribbon, ribbon
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import (
     Focus,
@@ -51,7 +52,7 @@ class Report:
     is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
     `parts` is where the time of all blocks goes. `close_ups` has, by id, the spans of the two
     tracks that show a finding (of the first findings). `before_hang` are the finished spans of
-    tracks whose last wait never ended.
+    tracks whose last wait never ended. `ribbon` is None of one rank.
     """
 
     manifest: Manifest
@@ -70,6 +71,7 @@ class Report:
     presence: pd.DataFrame
     spans: pd.DataFrame
     before_hang: pd.DataFrame
+    ribbon: Ribbon | None = None
     parts: tuple[Part, ...] = ()
     close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     view_command: str = "kprof view RUN"
@@ -202,6 +204,7 @@ def build_from(
         activity=activity(summary, over),
         presence=presence(summary, over),
         before_hang=spans_before(summary, tables["open_waits"].head(MOST_TRACKS)),
+        ribbon=ribbon(summary, over) if len(trace.ranks) > 1 else None,
         spans=longest_spans(summary, over, _ranks_worth_a_look(summary, found)),
         parts=analysis.breakdown(summary, found.findings),
         close_ups=_close_ups(summary, found),

@@ -15,7 +15,7 @@ from kprof.capture.printable import printable, printable_json
 from kprof.errors import UnknownFormatError
 from kprof.report.blocks import Block, Depth, Section
 from kprof.report.compose import compose
-from kprof.report.figures import PALETTE
+from kprof.report.figures import PALETTE, RIBBON_COLORS
 
 if TYPE_CHECKING:
     from kprof.report.embedded import EmbeddedTrace
@@ -82,6 +82,7 @@ def page_of(
         lstrip_blocks=True,
     )
     environment.filters["percent"] = percent
+    environment.filters["script_json"] = _script_json
     links = {"ui": trace.ui, "title": trace.title, "links": trace.links} if trace else None
     return environment.get_template("page.html.j2").render(
         blocks=blocks,
@@ -93,7 +94,7 @@ def page_of(
         most_rows=_TABLE_ROWS,
         trace=trace,
         trace_links=_script_json(links),
-        palette=PALETTE,
+        palette=PALETTE | RIBBON_COLORS,
     )
 
 

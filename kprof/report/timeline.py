@@ -1,21 +1,26 @@
-"""A timeline of blocks for notebooks: what `trace.timeline()` draws."""
+"""Figures for notebooks: what `trace.timeline()` and `trace.ribbon()` draw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kprof.analysis.ribbon import ribbon
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, focus, longest_spans
 from kprof.errors import SelectionError
 from kprof.report.figures.base import CATEGORY_COLORS, described, unit_of
+from kprof.report.figures.ribbon import RIBBON_COLORS, color_of, hues
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
     from plotly.graph_objects import Bar, Figure
 
+    from kprof.analysis.ribbon import Ribbon
     from kprof.trace import Trace
 
+_MOST_NAMES: Final = 40
 _PIXELS_PER_ROW: Final = 18
 
 
@@ -30,10 +35,7 @@ def block_timeline(
 
     if rank is not None:
         trace = trace.select(ranks=rank)
-    if launch is not None:
-        trace = trace.select(launches=launch)
-    summary = Summary.of(trace)
-    over = focus(summary) if launch is None else _whole(trace, launch)
+    summary, over = _shown(trace, launch)
     spans = longest_spans(summary, over, [info.rank for info in trace.ranks])
     size, unit = unit_of(over.end_ns - over.start_ns)
     rows = [f"rank {row.rank} block {row.block}" for row in spans.itertuples()]
@@ -55,6 +57,72 @@ def block_timeline(
         yaxis={"type": "category", "categoryorder": "array", "categoryarray": order[::-1]},
     )
     return figure
+
+
+def wait_ribbon(trace: Trace, launch: int | None = None, blocks_of: int | None = None) -> Figure:
+    """Draw for whom every rank waits, or every block of the rank `blocks_of`, in one launch or the
+    call of median length."""
+    from plotly.graph_objects import Figure, Image, Scatter
+
+    summary, over = _shown(trace, launch)
+    drawn = ribbon(summary, over, blocks_of=blocks_of)
+    if not drawn.rows:
+        raise SelectionError("no rank of this selection has events; trace.launches() lists all")
+    size, unit = unit_of(over.end_ns - over.start_ns)
+    what = "rank" if blocks_of is None else "block"
+    names = [f"{what} {rank if blocks_of is None else block}" for rank, block in drawn.rows]
+    hover = "%{text}%{x:.4g} " + unit + ": %{customdata[1]:.0%} wait for rank %{customdata[0]}"
+    cells = Image(
+        z=color_of(drawn),
+        colormodel="rgba",
+        x0=drawn.bin_ns / size / 2,
+        dx=drawn.bin_ns / size,
+        customdata=_first(drawn),
+        hovertemplate=hover.replace("%{text}", what + " row %{y}, ") + "<extra></extra>",
+    )
+    known = [(f"culprit-{hue}", f"waits for rank {rank}") for rank, hue in hues(drawn).items()]
+    # An image has no legend of its own.
+    keys = [
+        Scatter(x=[None], y=[None], mode="markers", name=name, marker=_square(kind))
+        for kind, name in [*known, ("own", "own work")]
+    ]
+    figure = Figure([cells, *keys])
+    every = max(1, len(names) // _MOST_NAMES)
+    figure.update_layout(
+        height=max(260, min(900, 160 + _PIXELS_PER_ROW * len(names))),
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+        xaxis={
+            "title": f"time since the start of {over.what}, {unit}",
+            "range": [0, (over.end_ns - over.start_ns) / size],
+        },
+        yaxis={
+            "scaleanchor": False,
+            "range": [len(names) - 0.5, -0.5],
+            "tickvals": list(range(0, len(names), every)),
+            "ticktext": names[::every],
+        },
+    )
+    return figure
+
+
+def _square(kind: str) -> dict[str, object]:
+    return {"symbol": "square", "size": 11, "color": RIBBON_COLORS[kind][0]}
+
+
+def _first(drawn: Ribbon) -> npt.NDArray[Any]:
+    """Of every cell the rank that most of it waits for, and the share: rows x bins x 2."""
+    import numpy as np
+
+    return np.stack([drawn.culprits[..., 0], drawn.shares[..., 0]], axis=2).round(3)
+
+
+def _shown(trace: Trace, launch: int | None) -> tuple[Summary, Focus]:
+    """What to draw: a launch, or the call of median length."""
+    if launch is None:
+        summary = Summary.of(trace)
+        return summary, focus(summary)
+    trace = trace.select(launches=launch)
+    return Summary.of(trace), _whole(trace, launch)
 
 
 def _whole(trace: Trace, launch: int) -> Focus:

@@ -57,7 +57,7 @@ def box(browser: Any, selector: str) -> dict[str, float]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_screen_answers(browser: Any, page: Path, scheme: str) -> None:
     show(browser, page, 1280, 800, scheme)
-    for part in ("#verdict", "ol.findings > li", ".picture svg", ".bar", "#timeline svg"):
+    for part in ("#verdict", "ol.findings > li", ".picture svg", ".bar", "#ribbon svg"):
         found = box(browser, part)
         assert found["top"] >= 0, part
         assert found["bottom"] <= 800, part
@@ -75,11 +75,11 @@ def test_nothing_is_wider_than_the_window_or_loaded_from_elsewhere(
     show(browser, page, width)
     browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = 1")
     boxes = browser.execute_script(
-        """return [...document.querySelectorAll(".figure-box svg")].map(drawn => [
-             drawn.parentElement.id, drawn.getBoundingClientRect().width,
+        """return [...document.querySelectorAll(".figure-box svg[role=img]")].map(drawn => [
+             drawn.closest(".figure-box").id, drawn.getBoundingClientRect().width,
              drawn.querySelectorAll("rect, path").length])"""
     )
-    assert len(boxes) == 10
+    assert len(boxes) == 11
     for name, wide, marks in boxes:
         assert wide > 250, name
         assert marks > 2, name
@@ -166,7 +166,7 @@ def test_without_scripts_sentences_tables_and_figures_are_there(browser: Any, pa
     try:
         show(browser, page)
         assert "would save" in browser.find_element("id", "verdict").text
-        assert browser.find_element("css selector", "#timeline svg").size["width"] > 300
+        assert browser.find_element("css selector", "#ribbon svg").size["width"] > 300
         assert browser.find_element("css selector", "#tip").is_displayed() is False
         assert len(browser.find_elements("css selector", "details table tr")) > 20
     finally:

@@ -70,6 +70,20 @@ class Plant:
     is_aligned: bool = True
 
 
+# Runs in which others wait for one rank, and that rank.
+CULPRITS: Final = {
+    "items": (Plant(tokens_of={3: 3.0}, tokens_per_pair=12), 3),
+    "late-sends": (Plant(send_late_ns={5: 9000}), 5),
+    "items-and-late-sends": (Plant(tokens_of={3: 3.0}, send_late_ns={3: 9000}), 3),
+    "slow": (Plant(speed_of={6: 3.0}), 6),
+    "late-start": (Plant(start_late_ns={2: 20_000}), 2),
+    "late-at-a-barrier": (Plant(has_barrier=True, barrier_late_ns={1: 15_000}), 1),
+    "late-start-and-barrier": (Plant(start_late_ns={7: 20_000}, has_barrier=True), 7),
+    "slow-link": (Plant(slow_link=(4, 0, 30_000)), 4),
+    "four-ranks": (Plant(num_ranks=4, send_late_ns={0: 9000}), 0),
+    "many-ranks": (Plant(num_ranks=24, num_blocks=24, send_late_ns={17: 9000}), 17),
+}
+
 SEND_NS: Final = 400
 COPY_NS: Final = 700
 EXPERT_NS: Final = 6000

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from kprof.report.figures import CATEGORY_COLORS, PALETTE
+from kprof.report.figures import CATEGORY_COLORS, PALETTE, RIBBON_COLORS
 
 Vector = np.ndarray
 # How the colours of a screen look without one kind of cones (Machado et al. 2009, severity 1), in linear RGB.
@@ -64,8 +64,11 @@ def lab(rgb: Vector) -> Vector:
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_any_two_colours_can_be_told_apart(scheme: int, sight: str) -> None:
-    seen = {name: lab(SIGHT[sight] @ linear(pair[scheme])) for name, pair in PALETTE.items()}
+@pytest.mark.parametrize("colors", [PALETTE, RIBBON_COLORS], ids=["page", "ribbon"])
+def test_any_two_colours_can_be_told_apart(
+    colors: dict[str, tuple[str, str]], scheme: int, sight: str
+) -> None:
+    seen = {name: lab(SIGHT[sight] @ linear(pair[scheme])) for name, pair in colors.items()}
     near = [
         (a, b, float(np.linalg.norm(seen[a] - seen[b])))
         for a, b in itertools.combinations(seen, 2)

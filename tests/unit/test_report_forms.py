@@ -262,8 +262,9 @@ def test_names_with_html_in_them_are_escaped_everywhere() -> None:
     assert "<script>alert" not in page
     assert "<img" not in page
     assert "&lt;script&gt;alert(1)" in page
-    # The page has exactly the one script that we wrote.
-    assert page.count("<script") == page.count("</script>") == 1
+    # The page has exactly the one script that we wrote, and what it draws from.
+    assert page.count("<script>") == page.count('<script type="application/json">') == 1
+    assert page.count("<script") == page.count("</script>") == 2
     figures = all_figures(evil_report())
     assert len(figures) > 5
     assert not any("<img" in figure.svg or "<b>c" in figure.svg for figure in figures)
@@ -287,7 +288,7 @@ def test_every_figure_is_a_drawing_with_a_name(uneven: Report) -> None:
     from xml.etree import ElementTree
 
     figures = all_figures(uneven)
-    assert len({figure.id for figure in figures}) == 10
+    assert len({figure.id for figure in figures}) == 11
     for figure in figures:
         drawing = ElementTree.fromstring(figure.svg)
         assert len(drawing.attrib["aria-label"]) > 15
@@ -347,8 +348,8 @@ def test_many_ranks_share_rows() -> None:
         build.span(rank=rank, region="send", start_ns=start, duration_ns=100, peer=(rank + 1) % 100)
         build.span(rank=rank, region="wait", start_ns=start + 100, duration_ns=900, peer=1)
     figures = {figure.id: figure.svg for figure in all_figures(reports.build(build.trace()))}
-    assert "2 together: the most of any" in figures["timeline"]
-    assert 'aria-label="Share of blocks that wait' in figures["timeline"]
+    assert "timeline" not in figures
+    assert 'aria-label="For whom the blocks of every rank wait' in figures["ribbon"]
     assert "rank 76-77" in figures["blame"]
     assert max(map(len, figures.values())) < 200_000
 
@@ -541,7 +542,7 @@ def crowd(num_ranks: int, late: int) -> Report:
 def test_one_rank_of_many_is_seen_in_every_form() -> None:
     report = crowd(300, late=217)
     figures = {figure.id: figure.svg for figure in all_figures(report)}
-    for name in ("blame", "timeline", "blocks-work", "blocks-wait"):
+    for name in ("blame", "blocks-work", "blocks-wait"):
         assert "5 together: the most of any" in figures[name]
     tips = re.findall(r"<title>([^<]*)</title>", figures["blame"])
     assert "rank 215-219, waited for 215-219: 40.0 us" in tips

@@ -21,11 +21,15 @@ _STEPS: Final = (1, 2, 5)
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing in the page: its id, one line that says what it is, and the SVG element."""
+    """A drawing in the page: its id, one line that says what it is, and the SVG element.
+
+    `data` is what a script draws it from again, as JSON; without it the drawing is still.
+    """
 
     id: str
     title: str
     svg: str
+    data: object = None
 
 
 # A colour means one thing in the whole page, on white and on black. People who see no red, no

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.wording import duration
+from kprof.analysis.wording import duration, percent
 from kprof.report.figures.base import (
     NUM_TINTS,
     Figure,
@@ -17,7 +17,7 @@ from kprof.report.figures.base import (
     with_few_regions,
 )
 from kprof.report.figures.over_time import runs
-from kprof.report.figures.svg import HALF, LETTER, Axis, Drawing
+from kprof.report.figures.svg import HALF, LETTER, WIDTH, Axis, Drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _BARS_PER_OCTAVE: Final = 4
 _BARS_HEIGHT: Final = 190.0
 _FEW: Final = 16
+_MOST_REGIONS: Final = 20
 # More cells than that are drawn together with their likes.
 _MAX_CELLS: Final = 1200
 
@@ -161,6 +162,23 @@ def _bars(
         (left + HALF) / 2, top + _BARS_HEIGHT + 34, f"rank; the bars are in {unit}", "middle"
     )
     return drawing.figure(name, title)
+
+
+def regions(report: Report) -> Figure | None:
+    """The time of each region, over all tracks, as a bar; the longest first."""
+    rows = sorted(report.rows("regions"), key=lambda row: -row["total_ns"])[:_MOST_REGIONS]
+    if not rows:
+        return None
+    left = 14 + LETTER * max(len(short(row["region"])) for row in rows)
+    drawing = Drawing(WIDTH, 22.0 * len(rows) + 4)
+    axis = Axis(0.0, rows[0]["total_ns"], left, WIDTH - 130)
+    for i, row in enumerate(rows):
+        y, share = 22.0 * i, percent(row["share"])
+        drawing.text(left - 8, y + 14, short(row["region"]), "end")
+        drawing.rect(left, y + 2, axis(row["total_ns"]) - left, 16, row["category"])
+        text = f"{duration(row['total_ns'])}, {share}"
+        drawing.text(axis(row["total_ns"]) + 8, y + 14, label(text))
+    return drawing.figure("regions", "Time in each region, all tracks together, of their time")
 
 
 def wait_distribution(report: Report) -> Figure | None:

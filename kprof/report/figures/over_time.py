@@ -10,11 +10,9 @@ from kprof.report.figures.base import (
     CATEGORY_COLORS,
     Figure,
     described,
-    few_rows,
     label,
     short,
     ticks,
-    tint,
     unit_of,
 )
 from kprof.report.figures.svg import (
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from kprof.analysis.timeline import Focus
     from kprof.report.model import Report
 
-_MAX_LANES: Final = 16
+MAX_LANES: Final = 16
 _LANES_HEIGHT: Final = 150
 _MAX_KERNELS: Final = 6
 _LEGEND_HEIGHT: Final = 22
@@ -50,15 +48,13 @@ _KINDS: Final = {"transfer": "transfer", "release": "sync", "gap": "none", "laun
 
 
 def timeline(report: Report) -> Figure | None:
-    """Per rank a lane: which share of its blocks is in which category, over time."""
-    if report.activity.empty:
-        return None
+    """Per rank a lane: which share of its blocks is in which category, over time.
+
+    None for more ranks than MAX_LANES: see the ribbon.
+    """
     ranks = sorted(report.activity["rank"].unique().tolist())
-    is_few = len(ranks) <= _MAX_LANES
-    return _lanes(report, ranks) if is_few else _waiting_over_time(report, ranks)
-
-
-def _lanes(report: Report, ranks: list[int]) -> Figure:
+    if not 0 < len(ranks) <= MAX_LANES:
+        return None
     over, activity = report.focus, report.activity
     shares = activity.pivot_table(
         index=["rank", "category"], columns="bin", values="share", aggfunc="sum", fill_value=0.0
@@ -114,26 +110,6 @@ def _steps(shares: list[float], left: float, right: float, top: float, bottom: f
             last = y
     parts.append(f"H{num(right)}V{num(bottom)}Z")
     return "".join(parts)
-
-
-def _waiting_over_time(report: Report, ranks: list[int]) -> Figure:
-    """For many ranks: the share of blocks that wait, as a heatmap."""
-    over = report.focus
-    waiting = report.activity[report.activity["category"].isin(["wait", "sync"])]
-    grid = waiting.pivot_table(index="rank", columns="bin", values="share", aggfunc="sum")
-    bins = sorted(report.activity["bin"].unique().tolist())
-    grid, title = few_rows(grid.reindex(index=ranks, columns=bins).fillna(0.0))
-    height = max(3.0, min(10.0, 2 * _LANES_HEIGHT / len(grid)))
-    names = [f"{name}" if i % 8 == 0 else " " for i, name in enumerate(grid.index)]
-    drawing, axis, left = _over(over, names, height)
-    drawing.text(0, 14, f"{label(title)}; the darker, the more of its blocks wait")
-    width = (axis.right - left) / max(1, len(bins))
-    for i, shares in enumerate(grid.to_numpy().tolist()):
-        for first, after, step in runs([tint(share, 1.0) for share in shares]):
-            x, y = left + first * width, _LEGEND_HEIGHT + i * height
-            if step:
-                drawing.rect(x, y, (after - first) * width, height, f"wait t{step}")
-    return drawing.figure("timeline", f"Share of blocks that wait over {over.what}, by rank")
 
 
 def runs(steps: list[int]) -> list[tuple[int, int, int]]:

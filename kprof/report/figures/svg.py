@@ -59,6 +59,10 @@ class Drawing:
         """A thin line."""
         self.path(f"M{num(x1)} {num(y1)}L{num(x2)} {num(y2)}", kind)
 
+    def add(self, element: str) -> None:
+        """A finished element."""
+        self._parts.append(element)
+
     def legend(self, x: float, y: float, entries: Iterable[tuple[str, str]]) -> None:
         """Coloured squares with names, (class, escaped name), in one line from `x` on."""
         for kind, name in entries:
@@ -66,14 +70,14 @@ class Drawing:
             self.text(x + 16, y + 10, name)
             x += 16 + LETTER * len(name) + 16
 
-    def figure(self, name: str, title: str) -> Figure:
+    def figure(self, name: str, title: str, data: object = None) -> Figure:
         """The finished element; `title` says what it shows to those who do not see it."""
         half = ' class="half"' if self.width == HALF else ""
         svg = (
             f'<svg viewBox="0 0 {num(self.width)} {num(self.height)}" role="img" '
             f'aria-label="{label(title)}"{half}>{"".join(self._parts)}</svg>'
         )
-        return Figure(name, title, svg)
+        return Figure(name, title, svg, data)
 
 
 class Axis:

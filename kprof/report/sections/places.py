@@ -34,6 +34,9 @@ def blocks(report: Report, figures: Figures) -> list[Block]:
 def ranks(report: Report, figures: Figures) -> list[Block]:
     """The efficiency, and what each rank did; without usable times, how much of it."""
     drawn = figure(figures, "ranks", "Mean over the rank's tracks, over the run.")
+    # Where there is a ribbon, it takes the timeline's place on the first screen.
+    if "ribbon" in figures:
+        drawn = figure(figures, "timeline", about_timeline(report)) + drawn
     if not report.are_times_known:
         return [*drawn, _counts(report)]
     return [_efficiency(report), *drawn, *_rank_sheet(report)]
@@ -49,6 +52,19 @@ def _efficiency(report: Report) -> Block:
         f"{percent(row['load_balance'])} × communication efficiency "  # noqa: RUF001
         f"{percent(row['communication_efficiency'])}{without}."
     )
+
+
+NOT_OF_KERNELS: Final = "These times reflect the operating system's scheduling, not the kernels."
+
+
+def about_timeline(report: Report) -> str:
+    """What the lanes of the timeline are, and what they cannot say."""
+    if not report.are_times_known:
+        return NOT_OF_KERNELS
+    about = f"Share of a rank's tracks per category over {report.focus.what}."
+    if report.manifest.is_on_one_clock:
+        return about
+    return f"{about} The ranks' clocks are not aligned: compare within a lane only."
 
 
 def _rank_sheet(report: Report) -> list[Block]:

@@ -1,0 +1,185 @@
+"""The wait ribbon of a report page in a real browser: its colours, its answers, its size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browsing import NEEDS_CHROMIUM, SCREENSHOTS_VARIABLE, chromium, show, wait_until
+from kprof import report as reports
+from planted import CULPRITS, Plant, simulate
+
+pytestmark = NEEDS_CHROMIUM
+# How often each row's pixels are nearest to each rank's colour over the grey of own work: {row: {rank: pixels}}.
+COLORS_OF_ROWS = """
+  const box = document.querySelector("#ribbon .drawn"), canvas = box.querySelector("canvas");
+  const data = JSON.parse(box.querySelector("script").textContent), rows = data.rows.length;
+  const pen = canvas.getContext("2d"), scale = canvas.width / (data.size[0] - data.box[0]);
+  const style = getComputedStyle(box), rgb = name => [1, 3, 5].map(i => parseInt(
+    style.getPropertyValue(name).trim().slice(i, i + 2), 16));
+  const own = rgb("--own"), wide = Math.round(data.box[2] * scale), found = {};
+  const hues = data.hues.map((rank, hue) => [rank, rgb("--culprit-" + hue)]);
+  for (let row = 0; row < rows; row++) {
+    // Beside the middle, where the critical path runs.
+    const y = Math.round((24 + (row + .25) * data.box[3] / rows) * scale), of = found[data.rows[row]] = {};
+    const pixels = pen.getImageData(0, y, wide, 1).data;
+    for (let x = 0; x < wide; x++) {
+      const pixel = pixels.slice(4 * x, 4 * x + 3);
+      let nearest = null, least = 12;
+      for (const [rank, hue] of hues) for (let share = .3; share <= 1; share += .02) {
+        const far = Math.hypot(...hue.map((part, i) => part * share + own[i] * (1 - share) - pixel[i]));
+        if (far < least) { least = far; nearest = rank; }
+      }
+      if (nearest !== null) of[nearest] = (of[nearest] ?? 0) + 1;
+    }
+  }
+  return found;"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile"), logs=("browser",)) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    chosen = os.environ.get(SCREENSHOTS_VARIABLE)
+    return Path(chosen) if chosen else tmp_path_factory.mktemp("screens")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(CULPRITS["items-and-late-sends"][0], tmp_path_factory.mktemp("page"))
+
+
+def written(plant: Plant, folder: Path) -> Path:
+    return reports.write_html(reports.build(simulate(plant)), folder / "report.html", force=True)
+
+
+def open_ribbon(browser: Any, page: Path, width: int = 1280, scheme: str = "light") -> None:
+    show(browser, page, width, scheme=scheme)
+    wait_until(
+        lambda: browser.find_elements("css selector", ".drawn[data-answers-ms]"), "the ribbon"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", CULPRITS)
+def test_the_culprit_is_the_row_without_the_colour_that_the_others_wear(
+    browser: Any, folder: Path, tmp_path: Path, name: str, scheme: str
+) -> None:
+    plant, culprit = CULPRITS[name]
+    open_ribbon(browser, written(plant, tmp_path), scheme=scheme)
+    browser.find_element("id", "ribbon").screenshot(str(folder / f"ribbon-{name}-{scheme}.png"))
+    found = browser.execute_script(COLORS_OF_ROWS)
+    worn = {int(row): of.get(str(culprit), 0) for row, of in found.items()}
+    most = {int(row): max(of, key=of.get, default=None) for row, of in found.items()}
+    waiting = [0] if name == "slow-link" else [row for row in worn if row != culprit]
+    assert worn[culprit] * 10 < min(worn[row] for row in waiting), worn
+    assert {most[row] for row in waiting} == {str(culprit)}
+
+
+def text_of_tip(browser: Any) -> str:
+    text: str = browser.execute_script(
+        "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent"
+    )
+    return text
+
+
+def press(browser: Any, *keys: str) -> None:
+    for key in keys:
+        browser.execute_script(
+            """document.querySelector("#ribbon canvas").dispatchEvent(
+                 new KeyboardEvent("keydown", {key: arguments[0], bubbles: true, cancelable: true}))""",
+            key,
+        )
+
+
+def test_the_pointer_and_the_arrow_keys_read_cells(browser: Any, page: Path) -> None:
+    open_ribbon(browser, page)
+    browser.execute_script(
+        """const canvas = document.querySelector("#ribbon canvas"), area = canvas.getBoundingClientRect();
+           canvas.dispatchEvent(new PointerEvent("pointermove", {bubbles: true,
+             clientX: area.left + .2 * area.width, clientY: area.top + .2 * area.height}))"""
+    )
+    assert "of its blocks wait for rank 3" in text_of_tip(browser)
+    press(browser, "Escape")
+    assert text_of_tip(browser) == ""
+    press(browser, "ArrowRight")
+    assert text_of_tip(browser).startswith("rank 0 at 0")
+    press(browser, "ArrowDown", "ArrowDown", "ArrowDown")
+    assert text_of_tip(browser).startswith("rank 3 at 0")
+    assert text_of_tip(browser).endswith("the critical path is here")
+
+
+def test_zooming_changes_the_picture_and_escape_takes_it_back(browser: Any, page: Path) -> None:
+    open_ribbon(browser, page)
+    picture = "return document.querySelector('#ribbon canvas').toDataURL()"
+    whole = browser.execute_script(picture)
+    press(browser, "w", "w")
+    near = browser.execute_script(picture)
+    press(browser, "d")
+    aside = browser.execute_script(picture)
+    assert len({whole, near, aside}) == 3
+    press(browser, "Escape")
+    assert browser.execute_script(picture) == whole
+
+
+def test_dragging_zooms_to_what_was_dragged_over(browser: Any, page: Path) -> None:
+    from selenium.webdriver import ActionChains
+
+    open_ribbon(browser, page)
+    canvas = browser.find_element("css selector", "#ribbon canvas")
+    picture = "return document.querySelector('#ribbon canvas').toDataURL()"
+    whole = browser.execute_script(picture)
+    actions = ActionChains(browser)
+    actions.move_to_element_with_offset(canvas, -200, 0).click_and_hold().move_by_offset(200, 0)
+    actions.release().perform()
+    browser.execute_script(
+        "document.querySelector('#ribbon canvas').dispatchEvent(new PointerEvent('pointerleave'))"
+    )
+    assert browser.execute_script(picture) != whole
+    actions = ActionChains(browser)
+    actions.double_click(canvas).perform()
+    press(browser, "Escape")
+    assert browser.execute_script(picture) == whole
+
+
+def test_a_name_in_the_legend_shows_that_culprit_alone(browser: Any, page: Path) -> None:
+    open_ribbon(browser, page)
+    browser.execute_script(
+        """document.querySelector("#ribbon svg rect.culprit-1").dispatchEvent(
+             new PointerEvent("pointerover", {bubbles: true}))"""
+    )
+    found = browser.execute_script(COLORS_OF_ROWS)
+    assert all("3" not in of for of in found.values())
+    browser.execute_script(
+        """document.querySelector("#ribbon svg").dispatchEvent(
+             new PointerEvent("pointerover", {bubbles: true}))"""
+    )
+    assert "3" in browser.execute_script(COLORS_OF_ROWS)["0"]
+
+
+def test_without_scripts_the_cells_are_a_picture(browser: Any, page: Path, folder: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show(browser, page)
+        browser.find_element("id", "ribbon").screenshot(str(folder / "ribbon-without-scripts.png"))
+        assert browser.find_elements("css selector", "#ribbon canvas") == []
+        cells = browser.find_element("css selector", "#ribbon svg.cells image")
+        assert cells.size["width"] > 700
+        assert cells.size["height"] > 200
+        assert browser.find_element("css selector", "#ribbon path.hops").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_paper_has_the_picture_and_not_the_canvas(browser: Any, page: Path) -> None:
+    open_ribbon(browser, page, scheme="print")
+    assert not browser.find_element("css selector", "#ribbon canvas").is_displayed()
+    assert browser.find_element("css selector", "#ribbon svg.cells").is_displayed()
