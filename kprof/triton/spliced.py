@@ -30,6 +30,12 @@ _NUM_WORDS: Final = 4
 # What stands in front of the first instruction of a kernel's body.
 _DECLARED: Final = re.compile(r"(?:\s*\.(?:reg|local|shared)\b[^\n]*\n|\s*\n)*")
 _RET: Final = re.compile(r"^[ \t]*ret;[ \t]*(?://.*)?$", re.MULTILINE)
+# Triton up to 3.6 passes the result of an atomic from lane 0 to the others through shared memory.
+_BROADCAST: Final = re.compile(
+    r"@%\w+ st\.shared\.b32 \[ %\w+ \+ 0 \], (%\w+);(.*?)"
+    r"ld\.shared\.b32(\s+%\w+), \[global_smem\];",
+    re.DOTALL,
+)
 
 
 @triton.jit
@@ -125,11 +131,11 @@ def _of_one_warp(body: str) -> str:
         if not re.match(r"\s*(?:\.loc\b|//)|\$L__(?:tmp|func)", line)
     ]
     text = "\n".join(lines)
-    if "global_smem" in text:
-        # Other warps may still use what the kernel has there.
-        text = "\t.shared .align 16 .b8 kprof_smem[16];\n" + text.replace(
-            "global_smem", "kprof_smem"
-        )
+    # Shared memory of ours would move the kernel's own, whose place wgmma and TMA rely on.
+    text = _BROADCAST.sub(r"\2shfl.sync.idx.b32\3, \1, 0, 31, -1;", text)
+    text = re.sub(r"(mov\.[bu]\d+\s+%\w+, )global_smem;", r"\g<1>0;", text)
+    if "shared" in text or "global_smem" in text:
+        raise RecorderError("storing its span takes shared memory")
     return re.sub(r"\b(?:bar|barrier)(?:\.cta)?\.sync\s+0;", "bar.warp.sync 0xffffffff;", text)
 
 

@@ -216,6 +216,41 @@ def test_what_triton_would_not_take_is_left_alone(
         override_of(source, SM_90, {"num_warps": 8})
 
 
+def end_through_shared_memory() -> str:
+    """The end of a span as Triton 3.6 compiles it: an atomic's result goes through shared memory."""
+    end = end_for(SM_90)
+    if "global_smem" in end:
+        return end
+    found = re.search(
+        r"(@%\w+) atom\.global\.gpu\.relaxed\.add\.u32 (%\w+), .*?(shfl\.sync\.idx\.b32\s+(%\w+), \2, 0, 31, -1;)",
+        end,
+        re.DOTALL,
+    )
+    assert found is not None
+    guard, value, shuffle, result = found.groups()
+    through_memory = (
+        f"{guard} st.shared.b32 [ %r_address + 0 ], {value};\n\tbar.sync \t0;\n"
+        f"\tld.shared.b32 \t{result}, [global_smem];"
+    )
+    return end.replace(shuffle, "mov.b32 \t%r_address, global_smem;\n\t" + through_memory)
+
+
+def test_a_span_takes_no_shared_memory() -> None:
+    """It would move the kernel's own: results of wgmma changed, which wants it at multiples of 1024 bytes."""
+    spliced = with_span(kernel_with_words(), end_through_shared_memory())
+    assert "shared" not in spliced
+    assert "smem" not in spliced
+    # Lane 0 has added to a cursor, and all lanes learn which chunk they have claimed.
+    added = r"atom\.global\.gpu\.relaxed\.add\.u32 (%\w+), .*?shfl\.sync\.idx\.b32\s+%\w+, \1, 0, 31, -1;"
+    assert re.search(added, spliced, re.DOTALL)
+
+
+def test_a_span_that_needs_shared_memory_is_not_recorded() -> None:
+    end = end_through_shared_memory().replace("ld.shared.b32", "ld.shared.v2.b32")
+    with pytest.raises(RecorderError, match="takes shared memory"):
+        with_span(kernel_with_words(), end)
+
+
 def test_every_way_out_of_a_kernel_ends_its_span() -> None:
     """The code of the end stands before each, with labels of its own."""
     text = kernel_with_words().replace("\tret;", "\tbra.uni $over;\n\tret;\n$over:\n\tret;")
