@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +48,7 @@ def check_private(path: Path) -> Path:
     place = Path(os.path.realpath(path.parent))
     for above in (place, *place.parents):
         status = above.stat()
-        is_shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+        is_shared = others_can_write(status) and not status.st_mode & stat.S_ISVTX
         if is_shared or status.st_uid not in (0, os.geteuid()):
             raise _untrusted(path, f"other users can replace it in {above}")
     try:
@@ -61,6 +63,41 @@ def check_private(path: Path) -> Path:
     if status.st_mode & 0o077:
         raise _untrusted(path, f"other users can open it (mode {status.st_mode & 0o777:o})")
     return path
+
+
+def others_can_write(status: os.stat_result) -> bool:
+    """Whether other users can change a file or directory: all, or the members of its group.
+
+    A group that has its user's name and no other members is nobody else, as where the umask is 002.
+    """
+    if not status.st_mode & stat.S_IWGRP:
+        return bool(status.st_mode & stat.S_IWOTH)
+    try:
+        group, user = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid)
+    except KeyError:
+        return True
+    is_own = group.gr_name == user.pw_name and {*group.gr_mem} <= {user.pw_name}
+    return not is_own or bool(status.st_mode & stat.S_IWOTH)
+
+
+def make_hidden(path: Path) -> None:
+    """Make a new directory that only this user can use until `share` is called; raises OSError."""
+    path.mkdir(parents=True)
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o077)
+
+
+def share(path: Path) -> None:
+    """Give a directory of ours the mode that a new one has; raises OSError."""
+    path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o777 & ~_umask())
+
+
+def _umask() -> int:
+    """Read, not set and set back: other threads make files. Where nobody says it, the strictest."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    return 0o077
 
 
 class UntrustedError(PermissionError):

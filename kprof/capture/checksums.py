@@ -24,7 +24,12 @@ from kprof.errors import CorruptCaptureError
 
 # The manifest's checksum is of everything in it but this.
 _OWN_KEY: Final = "checksum"
-_PATTERNS: Final = ("rank-*.parquet", "summary-*.parquet", "torch-rank-*.json.gz")
+_PATTERNS: Final = (
+    "rank-*.parquet",
+    "summary-*.parquet",
+    "torch-rank-*.json.gz",
+    "host-rank-*.json.gz",
+)
 # What else one can do when the file of a rank is damaged.
 TO_READ_OTHERS: Final = ", or name other ranks with --ranks to read those alone"
 _BLOCK_BYTES: Final = 1 << 20

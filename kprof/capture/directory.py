@@ -25,6 +25,7 @@ import dataclasses
 import functools
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from threading import get_ident
@@ -61,7 +62,7 @@ from kprof.errors import (
     OutputExistsError,
     RegionError,
 )
-from kprof.private import new_file
+from kprof.private import make_hidden, new_file, share
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,6 +289,7 @@ def begin_capture(output: Path, force: bool) -> Path:
     """
     refuse_output(output, force)
     temporary = unfinished_of(output)
+    _refuse_strange(temporary)
     rings = (memory_of(temporary) or temporary).glob("nccl-*")
     held = (*temporary.glob("rank-*.ledger"), *rings)
     if (has_events(temporary) or held) and not force:
@@ -303,8 +305,19 @@ def begin_capture(output: Path, force: bool) -> Path:
         )
     with writing(temporary):
         discard(temporary)
-        temporary.mkdir(parents=True)
+        make_hidden(temporary)
     return temporary
+
+
+def _refuse_strange(temporary: Path) -> None:
+    """Raises OutputExistsError for what another user has put where kprof works, and for a link."""
+    with writing(temporary), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        status = temporary.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise OutputExistsError(
+                f"{temporary} is not a directory of yours; kprof will not use or delete it, choose "
+                "another output"
+            )
 
 
 def has_events(directory: Path) -> bool:
@@ -376,6 +389,7 @@ def finish_capture(
     write_manifest(temporary, manifest)
     refuse_output(output, force)
     with writing(output):
+        share(temporary)
         replaces = output.exists()
         if replaces:
             output.rename(_replaced_by(output))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.errors import CaptureError, CorruptCaptureError
+from kprof.private import others_can_write
 
 # Manifests of a thousand ranks with a thousand launches each have about 100 MB.
 MAX_JSON_BYTES: Final = 1 << 30
@@ -104,15 +105,11 @@ def check_recording(directory: Path) -> None:
     or anything else but plain files, which kprof never makes.
     """
     try:
-        status = directory.stat()
+        for path in (directory, *(each for each in _all_in(directory) if _is_folder(each))):
+            _check_ours(path)
         others = [path for path in _all_in(directory) if not _is_plain(path)]
     except OSError as error:
         raise unreadable(directory, error) from error
-    if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
-        raise CaptureError(
-            f"{directory} belongs to user {status.st_uid} (mode {status.st_mode & 0o777:o}), so "
-            "others can change it while kprof works there; use your own copy (cp -r)"
-        )
     if others:
         raise CorruptCaptureError(
             f"{others[0]} is a link or not a regular file, which no recording has; remove it if "
@@ -120,9 +117,24 @@ def check_recording(directory: Path) -> None:
         )
 
 
+def _check_ours(directory: Path) -> None:
+    status = directory.stat()
+    is_ours = status.st_uid == os.geteuid()
+    if not is_ours or others_can_write(status):
+        remedy = "chmod go-w it if they have not" if is_ours else "use your own copy (cp -r)"
+        raise CaptureError(
+            f"{directory} belongs to user {status.st_uid} (mode {status.st_mode & 0o777:o}), so "
+            f"others can change it while kprof works there; {remedy}"
+        )
+
+
 def _all_in(directory: Path) -> list[Path]:
     """All that is in there, in whatever depth. Links are not followed."""
     return [Path(at, name) for at, *both in os.walk(directory) for name in [*both[0], *both[1]]]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _is_plain(path: Path) -> bool:

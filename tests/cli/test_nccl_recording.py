@@ -387,6 +387,10 @@ def test_host_calls_and_steps_of_proxies_are_lines_of_the_trace(tools, tmp_path)
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "the host's clock is aligned" in run.stderr
+    files = {path.name for path in (tmp_path / "run.kprof").iterdir()} - {"manifest.json"}
+    manifest = kprof.open(tmp_path / "run.kprof").manifest
+    assert "host-rank-00000.json.gz" in files
+    assert {entry.name for entry in manifest.files} == files
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     names = [event["name"] for event in events if event.get("ph") == "X"]
     assert sum(name.endswith(": 4,096 B") for name in names) == 2 * 5

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import shutil
 import socket
 import stat
@@ -28,6 +30,7 @@ from kprof.capture.shared_memory import (
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.hangs.look import look_at
+from kprof.private import make_hidden
 from kprof.recording.finishing.recover import locked as run_lock
 from kprof.recording.finishing.recover import recover
 from kprof.recording.launcher.record import RecordRequest, record, session
@@ -286,7 +289,129 @@ def test_a_recording_that_all_can_write_to_is_refused(memory: Path, run: Path) -
         recover(run)
 
 
+@needs_root
+@pytest.mark.parametrize("mode", [0o775, 0o770, 0o2775])
+def test_a_recording_that_a_group_can_write_to_is_refused(
+    mode: int, memory: Path, run: Path
+) -> None:
+    write_begun(run, Begun((), "", 1))
+    os.chown(run, -1, OTHER_USER)
+    run.chmod(mode)
+    for use in (recover, look_at):
+        with pytest.raises(CaptureError, match=r"others can change it.*chmod go-w"):
+            use(run) if use is recover else use(_with_memory(run))
+    assert run.is_dir()
+
+
+def _with_memory(run: Path) -> Path:
+    (run / WAITS_NAME).mkdir(mode=0o700, exist_ok=True)
+    return run
+
+
+@needs_root
+def test_a_folder_of_another_user_inside_a_recording_is_refused(memory: Path, run: Path) -> None:
+    write_begun(run, Begun((), "", 1))
+    (run / WAITS_NAME).mkdir()
+    os.chown(run / WAITS_NAME, OTHER_USER, OTHER_USER)
+    with pytest.raises(CaptureError, match=f"waits belongs to user {OTHER_USER}"):
+        recover(run)
+
+
+def _group(members: list[str], name: str = "ada") -> Callable[[int], grp.struct_group]:
+    return lambda gid: grp.struct_group((name, "x", gid, members))
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "can"),
+    [
+        (0o755, _group(["eve"]), False),
+        (0o775, _group([]), False),
+        (0o775, _group(["ada"]), False),
+        (0o775, _group(["ada", "eve"]), True),
+        (0o775, _group([], "staff"), True),
+        (0o777, _group([]), True),
+    ],
+)
+def test_a_group_of_one_is_nobody_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int,
+    group: Callable[[int], grp.struct_group],
+    can: bool,
+) -> None:
+    monkeypatch.setattr(private.grp, "getgrgid", group)
+    ada = pwd.struct_passwd(("ada", "x", os.geteuid(), 1, "", "/", "/bin/sh"))
+    monkeypatch.setattr(private.pwd, "getpwuid", lambda uid: ada)
+    tmp_path.chmod(mode)
+    assert private.others_can_write(tmp_path.stat()) is can
+
+
+@needs_root
+def test_memory_and_builds_that_a_group_can_replace_are_not_used(
+    memory: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(memory, -1, OTHER_USER)
+    memory.chmod(0o775)
+    assert "other users can replace it" in make_memory(run)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    os.chown(cache, -1, OTHER_USER)
+    cache.chmod(0o775)
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache))
+    assert not cache_dir().is_relative_to(cache)
+
+
 # Outputs
+
+
+def _modes(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_what_is_being_recorded_is_for_its_user_alone_and_the_capture_is_as_asked(
+    tmp_path: Path, umask: int
+) -> None:
+    """Others could lock the directory, which stopped `kprof recover`, and a group could change it."""
+    output = tmp_path / "run.kprof"
+    old = os.umask(umask)
+    try:
+        with kprof.session(output, arena_bytes=1 << 16) as recorder:
+            recorder.launch("combine", ["a"])
+            assert _modes(output.with_name("run.kprof.unfinished")) == 0o700
+        assert _modes(output) == 0o777 & ~umask
+        place = output.with_name("copy.kprof.unfinished")
+        make_hidden(place)
+        assert _modes(place) == 0o700
+    finally:
+        os.umask(old)
+
+
+@needs_root
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_what_another_user_has_put_where_kprof_works_is_not_touched(
+    tmp_path: Path, is_forced: bool
+) -> None:
+    place = tmp_path / "run.kprof.unfinished"
+    place.mkdir()
+    (place / WAITS_NAME).mkdir()
+    os.chown(place, OTHER_USER, OTHER_USER)
+    with pytest.raises(OutputExistsError, match="not a directory of yours"):
+        begin_capture(tmp_path / "run.kprof", force=is_forced)
+    assert (place / WAITS_NAME).is_dir()
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_link_where_kprof_works_harms_no_other_recording(
+    memory: Path, run: Path, tmp_path: Path, is_forced: bool
+) -> None:
+    """The memory of the recording where it leads to was removed."""
+    write_begun(run, Begun((), "", 1))
+    make_memory(run)
+    (tmp_path / "b.kprof.unfinished").symlink_to(run)
+    with pytest.raises(OutputExistsError, match="not a directory of yours"):
+        begin_capture(tmp_path / "b.kprof", force=is_forced)
+    assert memory_of(run) is not None
 
 
 APP = b'{"name": "my app", "icons": [], "start_url": "/"}'

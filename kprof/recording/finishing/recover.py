@@ -35,7 +35,7 @@ from kprof.capture.shared_memory import (
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
-from kprof.private import copy_plain, is_locked, new_file
+from kprof.private import copy_plain, is_locked, make_hidden, new_file
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
 
@@ -88,7 +88,7 @@ def _beside(output: Path, directory: Path) -> Iterator[Path]:
             return
         _remove_left_copies(output)
         place = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-        place.mkdir()
+        make_hidden(place)
         try:
             with locked(place):
                 os.close(new_file(place / COPY_NAME))
