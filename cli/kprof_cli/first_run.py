@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from kprof.devices.doctor import Check
+from kprof.recording.launcher.record import launch_arguments, module_command
 
 _VARIANTS: Final = {
     "all_reduce": (
@@ -72,10 +72,8 @@ def _check(name: str, num_ranks: int, is_ok: bool, found: str) -> Check:
 
 def _run(num_ranks: int, module: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
     """A module of instrumented_kernels under torchrun. None if it has not ended in time."""
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(num_ranks), "-m", f"instrumented_kernels.{module}", *arguments),
-    ]
+    rank = [*module_command(f"instrumented_kernels.{module}"), *arguments]
+    command = launch_arguments(rank, num_ranks)
     process = subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -7,17 +7,14 @@ makes a capture of its JSON. It takes the place of CUPTI and of any other inject
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import importlib.util
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,7 +26,8 @@ from kprof.errors import ForeignFormatError, WorkloadError
 from kprof.importers.foreign import ForeignEvents, ImportSummary, ReadOptions, Taken
 from kprof.importers.formats import iket
 from kprof.importers.writing import write_foreign
-from kprof.recording.launcher.record import launch_arguments
+from kprof.recording.launcher.record import launch_arguments, module_command
+from kprof.recording.launcher.runs import run_once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +72,7 @@ def record(wish: Wish) -> tuple[ImportSummary, int]:
     refuse_output(wish.output, wish.force)
     tool = _tool(os.environ)
     folder = Path(tempfile.mkdtemp(prefix=f"{wish.output.name}.iket-", dir=_beside(wish.output)))
-    exit_code = _run(_arguments(tool, folder, wish))
+    exit_code = _run(_arguments(tool, folder, wish), folder)
     _write_what_is_missing(tool, folder)
     files = _files(folder, is_one_per_rank=wish.num_procs is not None)
     if not files:
@@ -105,7 +103,7 @@ def _tool(environment: Mapping[str, str]) -> list[str]:
     spec = importlib.util.find_spec(_MODULE.partition(".")[0])
     folders = spec.submodule_search_locations if spec is not None else None
     if any(Path(folder, "cli", "main.py").is_file() for folder in folders or ()):
-        return [sys.executable, "-m", _MODULE]
+        return module_command(_MODULE)
     raise WorkloadError(
         f"--any-kernel needs NVIDIA's {_TOOL}, which is neither in PATH nor a module of this "
         f"Python; pip install {_PACKAGE} (3 MB, under NVIDIA's licence, for GPUs of SM90 and later)"
@@ -123,7 +121,7 @@ def _arguments(tool: Sequence[str], folder: Path, wish: Wish) -> list[str]:
     """run-iket around the command, or around that of each rank, whose folder has its number."""
     if wish.num_procs is None:
         return _profile(tool, folder / f"{_RANK}0", wish.command)
-    rank = [sys.executable, "-m", "kprof.importers.any_kernel", str(folder), *wish.command]
+    rank = [*module_command("kprof.importers.any_kernel"), str(folder), *wish.command]
     return launch_arguments(rank, wish.num_procs)
 
 
@@ -137,27 +135,12 @@ def _write_what_is_missing(tool: Sequence[str], folder: Path) -> None:
     """run-iket makes no JSON of a command that fails, but it leaves the data to make it of."""
     for of_rank in sorted(folder.glob(f"{_RANK}*")):
         if (of_rank / "iket").is_dir() and not any(of_rank.glob(_FILES)):
-            _run([*tool, "postprocess", "--format", "json", str(of_rank)])
+            _run([*tool, "postprocess", "--format", "json", str(of_rank)], folder)
 
 
-def _run(arguments: Sequence[str]) -> int:
-    """The exit code, 128 + n for signal n. Ctrl-C reaches the command, which ends by itself."""
-    with _without_sigint():
-        code = subprocess.run(arguments, check=False, preexec_fn=_usual_sigint).returncode
-    return 128 - code if code < 0 else code
-
-
-@contextlib.contextmanager
-def _without_sigint() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _usual_sigint() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _run(arguments: Sequence[str], folder: Path) -> int:
+    """The exit code, 128 + n for signal n. Signals that kprof gets go to the command."""
+    return run_once(arguments, dict(os.environ), folder).exit_code
 
 
 def _files(folder: Path, *, is_one_per_rank: bool) -> dict[int, Path]:

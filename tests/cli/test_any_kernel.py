@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +144,41 @@ def test_options_without_effect_are_refused(kprof, tool, tmp_path):
     alone = kprof("record", "--kernels", "x", "-o", tmp_path / "run.kprof", "--", "true")
     assert alone.code == 2
     assert "--kernels is for --any-kernel" in alone.err
+
+
+@pytest.mark.parametrize("options", [["--any-kernel", "--nproc", "1"], ["--nproc", "1"]])
+def test_modules_in_the_current_directory_are_not_run(kprof, tool, tmp_path, monkeypatch, options):
+    """`python -m` looks there first, and anybody may write into /tmp."""
+    ran = tmp_path / "ran"
+    for name in ("torch", "kprof", "numpy"):
+        (tmp_path / "here" / name).mkdir(parents=True)
+        (tmp_path / "here" / name / "__init__.py").write_text(f"open({str(ran)!r}, 'w')")
+    monkeypatch.chdir(tmp_path / "here")
+    kprof("record", *options, "-o", tmp_path / "run.kprof", "--", "true")
+    assert not ran.exists()
+
+
+def test_a_signal_ends_the_command_too(tool, tmp_path):
+    """SIGTERM ended kprof alone, and left the command and run-iket."""
+    pipe, started = tmp_path / "pipe", tmp_path / "pid"
+    os.mkfifo(pipe)
+    command = (
+        "sh",
+        "-c",
+        f"echo $$ > {started}.new; mv {started}.new {started}; read line < {pipe}",
+    )
+    output = tmp_path / "run.kprof"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kprof_cli", "record", "--any-kernel", "-o", output, "--", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not started.exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 143
+    assert "ended with code 143" in said
+    status = Path(f"/proc/{started.read_text().strip()}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+    assert [path.name for path in tmp_path.iterdir() if "iket" in path.name] == []

@@ -138,7 +138,7 @@ def record(
             if reason := make_memory(directory):
                 say(f"what ranks share is on the disk: {reason}")
             environment |= _nccl_environment(request, directory, say)
-            outcome, measured = run_once(arguments, environment, say), Measured()
+            outcome, measured = run_once(arguments, environment, directory, say), Measured()
             _refuse_running_ranks(directory, outcome)
             manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
@@ -279,8 +279,18 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
     if num_procs is None:
         return arguments
     _check_num_procs(num_procs)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_procs)]
-    return [sys.executable, *launcher, "--no-python", *arguments]
+    options = ["--standalone", "--nproc-per-node", str(num_procs), "--no-python"]
+    return [*module_command("torch.distributed.run"), *options, *arguments]
+
+
+def module_command(name: str) -> list[str]:
+    """`python -m NAME`, without the current directory among the places of modules: whoever can
+    write there would have his code run by whoever records there."""
+    code = (
+        "import runpy, sys; sys.path = [place for place in sys.path if place]; "
+        f"runpy.run_module({name!r}, run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-c", code]
 
 
 @contextlib.contextmanager

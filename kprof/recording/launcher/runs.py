@@ -45,13 +45,17 @@ class Measured:
 
 
 def run_once(
-    arguments: Sequence[str], environment: dict[str, str], say: Say = lambda _: None
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    directory: Path,
+    say: Say = lambda _: None,
 ) -> Outcome:
-    """Run the workload in a session of its own, with our open files, and wait until all ended."""
+    """Run the workload in a session of its own, with our open files, and wait until all ended.
+
+    Signals go to the workload, and to the ranks that record into `directory`.
+    """
     start_s = time.monotonic()
-    # A run that only times its launches has no ranks in its directory.
-    directory = environment.get(RECORD_DIR_VARIABLE) or environment[TIMINGS_DIR_VARIABLE]
-    ranks = RecordingRanks(Path(directory), say)
+    ranks = RecordingRanks(directory, say)
     with forwarding_signals(ranks) as forwarder, _watching(environment, say):
         try:
             # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are
@@ -112,7 +116,10 @@ def run_four_times(
     for name in _OVERHEAD_RUNS:
         if failure and name != _KEPT_RUN:
             continue
-        outcome = run_once(arguments, _environment_of_run(name, environment, scratch), say)
+        own = _environment_of_run(name, environment, scratch)
+        # A run that only times its launches has no ranks in its directory.
+        directory = own.get(RECORD_DIR_VARIABLE) or own[TIMINGS_DIR_VARIABLE]
+        outcome = run_once(arguments, own, Path(directory), say)
         kept = outcome if name == _KEPT_RUN else kept
         if outcome.was_interrupted:
             return kept or outcome, Measured(note="the runs were interrupted")
