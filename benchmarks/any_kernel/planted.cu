@@ -37,6 +37,8 @@ __global__ void planted(float* data, int size, int base, Plant plant) {
 template <int Body>
 static int start(dim3 grid, int threads, int shared, float* data, int size, int base, Plant plant,
                  cudaStream_t stream) {
+  // Barriers exchange a word per thread.
+  if (Body == 2 && shared < threads * 4) shared = threads * 4;
   cudaFuncSetAttribute(planted<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   planted<Body><<<grid, threads, shared, stream>>>(data, size, base, plant);
   return cudaGetLastError();

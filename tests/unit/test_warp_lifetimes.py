@@ -149,6 +149,12 @@ def test_blocks_of_a_processor_are_named_by_it(tmp_path: Path) -> None:
     assert f"of processor {sm} in 6 of 6" in printed(trace)
 
 
+def test_where_no_block_stands_out_none_is_named(tmp_path: Path) -> None:
+    file, _ = planted(tmp_path / "t.json", "tail", 3)
+    trace = kprof.open(import_events(None, [file], tmp_path / "run.kprof").path).trace
+    assert "none stands out" in printed(trace)
+
+
 def test_gaps_between_launches(tmp_path: Path) -> None:
     file, _ = planted(tmp_path / "t.json", "block", 1)
     gaps = [row["gap_ns"] for row in rows_of(file, tmp_path)]

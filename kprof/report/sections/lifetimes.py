@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _LONGEST_NAME: Final = 40
 # Of a grid: blocks that are so near to each other are named as one place.
 _CLOSE: Final = 0.06
+# Over the median block, or it is not worth a name.
+_STANDS_OUT: Final = 1.2
 _ABOUT: Final = (
     "Means over launches. Tail: from when half of the processors are done to the end. Late start: "
     "the last block of the first wave after its first. Gap: since the rank's earlier launches "
@@ -72,11 +74,13 @@ def _of_kernel(launches: list[dict[Any, Any]]) -> dict[str, Any]:
 
 def _slowest(launches: list[dict[Any, Any]]) -> str:
     """The block that is the slowest in most launches; or the processor whose blocks are, where
-    that is one in more of them; or the end of the grid where different ones are."""
+    that is one in more of them; or the first and last of some that are near to each other."""
     blocks = [launch["slowest_block"] for launch in launches]
     ((block, num_block),) = Counter(blocks).most_common(1)
     ((hw_id, num_hw_id),) = Counter(launch["slowest_hw_id"] for launch in launches).most_common(1)
     ratio = _mean([launch["slowest_ns"] / max(1, launch["median_ns"]) for launch in launches])
+    if ratio < _STANDS_OUT:
+        return "none stands out"
     number, first, last = num_block, min(blocks), max(blocks)
     if num_hw_id > num_block:
         who, number = f"of processor {hw_id}", num_hw_id
