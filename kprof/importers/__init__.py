@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.importers import formats
 
 if TYPE_CHECKING:
-    from kprof.importers.foreign import Format, ImportSummary, ReadOptions
+    from kprof.importers.foreign import ForeignEvents, Format, ImportSummary, ReadOptions
     from kprof.regions import RegionTable
 
 # Packages outside kprof add a format with an entry point of this group that leads to a Format.
@@ -34,8 +34,9 @@ def format_of(name: str) -> Format:
     """How files of the format called `name` are read. Raises ForeignFormatError."""
     from kprof.errors import ForeignFormatError
 
-    if name in own_names():
-        found: Format = importlib.import_module(f"{formats.__name__}.{name}").FORMAT
+    own = f"{formats.__name__}.{name}"
+    if name.isidentifier() and importlib.util.find_spec(own) is not None:
+        found: Format = importlib.import_module(own).FORMAT
         return found
     for plugin in metadata.entry_points(group=ENTRY_POINTS, name=name):
         try:
@@ -56,19 +57,23 @@ def detect(files: Sequence[Path]) -> str:
 
     Raises ForeignFormatError where that is no format, or more than one.
     """
+    return recognise(files, {name: format_of(name) for name in format_names()})
+
+
+def recognise(files: Sequence[Path], known: Mapping[str, Format]) -> str:
+    """The same among the formats `known` by name."""
     from kprof.errors import ForeignFormatError
     from kprof.importers.sample import Sample
 
     samples = [Sample.of(file) for file in files]
-    names = format_names()
-    sure = {name: min(format_of(name).sniff(sample) for sample in samples) for name in names}
-    best = [name for name in names if sure[name] == max(sure.values()) > 0]
+    sure = {name: min(map(format.sniff, samples)) for name, format in known.items()}
+    best = [name for name in known if sure[name] == max(sure.values()) > 0]
     if len(best) == 1:
         return best[0]
     what = "does not recognise" if not best else "finds several formats in"
     shown = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
     raise ForeignFormatError(
-        f"kprof {what} {shown}: say which format it is with --kind {'|'.join(best or names)}"
+        f"kprof {what} {shown}: say which format it is with --kind {'|'.join(best or known)}"
     )
 
 
@@ -90,23 +95,35 @@ def import_events(
     """
     from dataclasses import replace
 
-    from kprof.errors import ForeignFormatError
-    from kprof.importers.foreign import ReadOptions
     from kprof.importers.writing import write_foreign
 
     paths = [Path(file) for file in files]
     kind = name or detect(paths)
-    known = format_of(kind)
-    if not paths or (len(paths) > 1 and not known.takes_many):
-        raise ForeignFormatError(f"format {kind} takes one file, not {len(paths)}")
-    try:
-        events = known.read(paths, options or ReadOptions())
-    except OverflowError as error:
-        raise ForeignFormatError(
-            f"{', '.join(map(str, paths[:3]))}: a number in there is too large ({error}); fix or "
-            "remove the event, or check --tick-ns"
-        ) from error
     summary = write_foreign(
-        events, output, origin=paths[0].name, regions=regions, bound_ns=bound_ns, force=force
+        read_events(kind, paths, options),
+        output,
+        origin=paths[0].name,
+        regions=regions,
+        bound_ns=bound_ns,
+        force=force,
     )
     return replace(summary, kind=kind)
+
+
+def read_events(
+    name: str, files: Sequence[Path], options: ReadOptions | None = None
+) -> ForeignEvents:
+    """What files of the format called `name` hold; raises ForeignFormatError."""
+    from kprof.errors import ForeignFormatError
+    from kprof.importers.foreign import ReadOptions
+
+    known = format_of(name)
+    if not files or (len(files) > 1 and not known.takes_many):
+        raise ForeignFormatError(f"format {name} takes one file, not {len(files)}")
+    try:
+        return known.read(files, options or ReadOptions())
+    except OverflowError as error:
+        raise ForeignFormatError(
+            f"{', '.join(map(str, files[:3]))}: a number in there is too large ({error}); fix or "
+            "remove the event, or check --tick-ns"
+        ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -53,6 +54,28 @@ _SAME_START: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Events that can be written. `region_ids` is by name, `payload` by event; `undeclared` are
+    names whose categories are guesses."""
+
+    events: ForeignEvents
+    table: RegionTable
+    region_ids: Ints
+    payload: Ints
+    undeclared: list[str]
+
+
+def prepare(events: ForeignEvents, origin: str, regions: RegionTable | None = None) -> Prepared:
+    """Check events and make their regions; raises ForeignFormatError. Writes nothing."""
+    _check(events, origin)
+    declared = regions.names if regions else []
+    _check_regions(events, declared, origin)
+    fields, payload = _pack_fields(events, origin)
+    table, region_ids = _region_table(events, regions, fields, origin)
+    return Prepared(events, table, region_ids, payload, _undeclared(events, declared))
+
+
 def write_foreign(
     events: ForeignEvents,
     output: Path,
@@ -68,12 +91,8 @@ def write_foreign(
     What regions do not declare is guessed, and the guesses are kept in the manifest. `command` is
     what was recorded, where kprof has started it.
     """
-    _check(events, origin)
-    declared = regions.names if regions else []
-    _check_regions(events, declared, origin)
-    fields, payload = _pack_fields(events, origin)
-    table, region_ids = _region_table(events, regions, fields, origin)
-    undeclared = _undeclared(events, declared)
+    ready = prepare(events, origin, regions)
+    table, undeclared = ready.table, ready.undeclared
     guesses = (*events.guesses, *_described(events), *describe_categories(undeclared))
     taken = (*events.taken, *_categories(table, set(_used_names(events)), set(undeclared)))
     doubt = _SAME_START if do_ranks_start_together(events.rank, events.start_ns) else ""
@@ -83,7 +102,7 @@ def write_foreign(
         infos = []
         for rank in ranks:
             rows = np.flatnonzero(events.rank == rank)
-            _write_rank(temporary, rank, events, rows, region_ids, payload)
+            _write_rank(temporary, rank, ready, rows)
             infos.append(_rank_info(rank, events, rows, table))
         alignment, note = _alignment(ranks, bound_ns, doubt)
         source = command or ("kprof", "import", origin)
@@ -263,22 +282,21 @@ def _check_regions(events: ForeignEvents, declared: list[str], origin: str) -> N
         )
 
 
-def _write_rank(
-    folder: Path, rank: int, events: ForeignEvents, rows: Ints, region_ids: Ints, payload: Ints
-) -> None:
+def _write_rank(folder: Path, rank: int, ready: Prepared, rows: Ints) -> None:
     import pyarrow as pa
 
+    events = ready.events
     none = np.zeros(len(rows), dtype=np.int64)
     columns: dict[str, Ints] = {
         "rank": none + rank,
         "launch": np.broadcast_to(events.launch, len(events))[rows],
         "block": events.block[rows],
         "warp": np.broadcast_to(events.warp, len(events))[rows],
-        "region": region_ids[events.name[rows]],
+        "region": ready.region_ids[events.name[rows]],
         "flags": none,
         "start_ns": events.start_ns[rows],
         "duration_ns": events.duration_ns[rows],
-        "payload": payload[rows],
+        "payload": ready.payload[rows],
         "hw_id": np.broadcast_to(events.hw_id, len(events))[rows],
     }
     write_rank_events(folder, rank, pa.table(columns).cast(event_schema()))

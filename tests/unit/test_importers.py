@@ -430,10 +430,13 @@ def test_pairs_and_files_that_nobody_closed(tmp_path):
         event | {"ph": "e", "name": "copy", "ts": 8, "id": "0x9"},
     ]
     file = tmp_path / "t.json"
-    for text in (
-        json.dumps(events),
-        json.dumps(events)[:-1] + ",\n",
-        '{"traceEvents":' + json.dumps(events)[:-1] + ', {"ph": "X", "args": {"cut',
+    for text, cut in (
+        (json.dumps(events), {}),
+        (json.dumps(events)[:-1] + ",\n", {}),
+        (
+            '{"traceEvents":' + json.dumps(events)[:-1] + ', {"ph": "X", "args": {"cut',
+            {"events that the end of the file cuts": 1},
+        ),
     ):
         file.write_text(text)
         summary = import_events(None, [file], tmp_path / "o.kprof", force=True)
@@ -442,8 +445,16 @@ def test_pairs_and_files_that_nobody_closed(tmp_path):
             ("inner", 1000, 1500),
             ("copy", 1000, 5000),
         ]
-        assert summary.left_out == {"ends without a beginning": 1, "spans without an end": 1}
+        pairs = {"ends without a beginning": 1, "spans without an end": 1}
+        assert summary.left_out == pairs | cut
         assert summary.num_lost == 2
+
+
+def test_a_wrong_event_in_the_middle_is_no_end_of_the_file(tmp_path):
+    events = [{"ph": "X", "name": "a", "pid": 0, "tid": 0, "ts": i, "dur": 1} for i in range(6)]
+    events[3]["tid"] = 0.5
+    with pytest.raises(ForeignFormatError, match=r"tid"):
+        import_events("chrome", [chrome(tmp_path, events)], tmp_path / "o.kprof")
 
 
 @pytest.mark.filterwarnings("error")

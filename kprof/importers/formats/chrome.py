@@ -8,7 +8,7 @@ programs that were killed end without the brackets that close them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -57,18 +57,34 @@ class ChromeFile(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
-def read_chrome(file: Path) -> ChromeFile:
-    """A .json or .json.gz file, closed or not; raises ForeignFormatError."""
+def read_chrome(file: Path, found: Collector) -> ChromeFile:
+    """A .json or .json.gz file, closed or not; raises ForeignFormatError.
+
+    Events that the end of an unclosed file cuts are counted as left out.
+    """
     data = read_bytes(file, _WHAT)
     try:
         return _parsed(data, file)
     except ForeignFormatError as error:
-        for closed in _closed(data):
+        if _is_json(data):
+            raise
+        for end in _ends(data):
             try:
-                return _parsed(closed, file)
+                parsed = _parsed(data[:end] + _brackets(data), file)
             except ForeignFormatError:
                 continue
+            if num_cut := data.count(b'"ph"', end):
+                found.left_out["events that the end of the file cuts"] += num_cut
+            return parsed
         raise error
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parsed(data: bytes, file: Path) -> ChromeFile:
@@ -76,15 +92,19 @@ def _parsed(data: bytes, file: Path) -> ChromeFile:
     return found if isinstance(found, ChromeFile) else ChromeFile(found)
 
 
-def _closed(data: bytes) -> Iterable[bytes]:
-    """The file with brackets that close it, behind its last events one after the other."""
-    end = "]" if data[:64].lstrip().startswith(b"[") else "]}"
+def _brackets(data: bytes) -> bytes:
+    """What closes a file behind its last event."""
+    return b"]" if data[:64].lstrip().startswith(b"[") else b"]}"
+
+
+def _ends(data: bytes) -> Iterator[int]:
+    """Where the last events may end, the last one first."""
     at = len(data)
     for _ in range(_MOST_CUTS):
         at = data.rfind(b"}", max(0, at - (1 << 16)), at)
         if at < 0:
             return
-        yield data[: at + 1] + end.encode()
+        yield at + 1
 
 
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
@@ -95,11 +115,18 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     numbers in every event become payload fields.
     """
     (file,) = files
-    events = read_chrome(file).traceEvents
+    found = Collector()
+    events = read_chrome(file, found).traceEvents
     tick_ns, clock = from_options("microseconds, as the format says", options.tick_ns, 1000.0)
+    return _without_rank(from_chrome(file, events, found, tick_ns, clock), options)
+
+
+def from_chrome(
+    file: Path, events: Sequence[ChromeEvent], found: Collector, tick_ns: float, clock: Taken
+) -> ForeignEvents:
+    """Events as captures have them: the process is the rank, the thread the block."""
     ranks, rank_source = _ids("rank", "pid", events, MAX_RANKS)
     blocks, block_source = _ids("block", "tid", events, 1 << 31)
-    found = Collector()
     for event in sorted(events, key=event_time):
         # Pairs are pairs in the order of time; a file may have any other.
         if event.ph != "M":
@@ -111,7 +138,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     if len(foreign) == 0 and found.left_out:
         counts = ", ".join(f"{what}: {number:,}" for what, number in found.left_out.items())
         raise ForeignFormatError(f"{file} has no complete span and no instant ({counts})")
-    return _without_rank(foreign, options)
+    return foreign
 
 
 def _collect(found: Collector, event: ChromeEvent, place: Place) -> None:

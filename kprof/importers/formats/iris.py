@@ -22,7 +22,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     found = Collector()
     tick_ns, clock = from_options("s_memrealtime, 10 ns a tick", options.tick_ns, 10.0)
     for path in files:
-        for event in read_chrome(path).traceEvents:
+        for event in read_chrome(path, found).traceEvents:
             if event.ph == "X":
                 place, args = _place(event), event.args or {}
                 fields = {to: args[of] for of, to in _FIELDS.items() if of in args}

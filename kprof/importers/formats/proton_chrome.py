@@ -31,7 +31,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     found = Collector()
     kernels: dict[int, str] = {}
     for rank, path in enumerate(files):
-        kernels |= _collect(found, read_chrome(path).traceEvents, rank, options.tick_ns)
+        kernels |= _collect(found, read_chrome(path, found).traceEvents, rank, options.tick_ns)
     return found.events(
         files[0],
         kernels=kernels,

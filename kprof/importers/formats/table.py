@@ -22,6 +22,7 @@ from kprof.importers.sample import Sample
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LONGEST_HEADER: Final = 1 << 16
 _NEEDED: Final = ("rank", "block", "region", "start_ns")
 _COLUMNS: Final = {"rank": "rank", "block": "block", "clock": "start_ns"}
 _FIELDS: Final = ("peer", "slot", "bytes")
@@ -118,7 +119,7 @@ def _durations(table: pa.Table, start_ns: Any, file: Path) -> Any:
 def _sniff(sample: Sample) -> float:
     if sample.head.startswith(b"PAR1"):
         return CERTAIN
-    header = sample.head[: sample.head.find(b"\n")].decode("utf-8", "replace")
+    header = sample.head[:_LONGEST_HEADER].partition(b"\n")[0].decode("utf-8", "replace")
     columns = {name.strip('"\r ') for name in header.split(",")}
     return CERTAIN if columns.issuperset(_NEEDED) else 0.0
 

@@ -28,6 +28,14 @@ def make_parquet(folder: Path) -> list[Path]:
 
 
 def read(files: list[Path]) -> list[Row]:
+    (path,) = files
+    if path.suffix == ".parquet":
+        found = pq.read_table(path).to_pylist()
+    else:
+        with path.open(newline="") as file:
+            found = list(csv.DictReader(file))
+    times = [(int(row["start_ns"]), int(row["end_ns"])) for row in found]
     return [
-        Row(rank, block, -1, name, start, end - start) for rank, block, name, start, end in ROWS
+        Row(int(row["rank"]), int(row["block"]), -1, row["region"], start, end - start)
+        for row, (start, end) in zip(found, times, strict=True)
     ]
