@@ -1,7 +1,4 @@
-"""What happens to files on their way: changes that keep what they say, and damage.
-
-python tests/support/foreign_files/mutations.py [NUMBER]      detection on so many of each kind (200)
-"""
+"""What happens to files on their way: changes that keep what they say, and damage."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import gzip
 import json
 import random
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -78,44 +74,3 @@ def damaged(files: list[Path], seed: int) -> list[Path]:
     plain = gzip.decompress(data) if is_packed else data
     path.write_bytes(changed(draw, plain, KINDS[int(draw.integers(KINDS.index("gone")))]))
     return files
-
-
-def main(number: int) -> None:
-    """Print how often each format is recognised."""
-    sys.path.append(str(SUPPORT))
-    import foreign_files
-    from kprof.errors import ForeignFormatError
-    from kprof.importers import detect
-
-    for name, module in foreign_files.modules().items():
-        for maker in (m for m in dir(module) if m == "make" or m.startswith("make_")):
-            counts = {
-                "right": 0,
-                "wrong": 0,
-                "not recognised": 0,
-                "damaged: right": 0,
-                "damaged: refused": 0,
-                "damaged: wrong": 0,
-            }
-            for seed in range(number):
-                with tempfile.TemporaryDirectory() as folder:
-                    files = disguised(
-                        getattr(module, maker)(Path(folder)), seed, keeps_name=name == "npkit"
-                    )
-                    try:
-                        counts["right" if detect(files) == name else "wrong"] += 1
-                    except ForeignFormatError:
-                        counts["not recognised"] += 1
-                with tempfile.TemporaryDirectory() as folder:
-                    try:
-                        found = detect(damaged(getattr(module, maker)(Path(folder)), seed))
-                        counts[
-                            "damaged: right" if found in (name, "chrome") else "damaged: wrong"
-                        ] += 1
-                    except ForeignFormatError:
-                        counts["damaged: refused"] += 1
-            print(f"{name} {maker}: {counts}", flush=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
