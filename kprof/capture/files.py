@@ -105,6 +105,7 @@ def check_recording(directory: Path) -> None:
     or anything else but plain files, which kprof never makes.
     """
     try:
+        _refuse_foreign_links(directory)
         for path in (directory, *(each for each in _all_in(directory) if _is_folder(each))):
             _check_ours(path)
         others = [path for path in _all_in(directory) if not _is_plain(path)]
@@ -115,6 +116,18 @@ def check_recording(directory: Path) -> None:
             f"{others[0]} is a link or not a regular file, which no recording has; remove it if "
             "you trust the rest"
         )
+
+
+def _refuse_foreign_links(directory: Path) -> None:
+    """Raises CaptureError where another user has put a link on the way there."""
+    place = directory.absolute()
+    for path in (place, *place.parents):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            raise CaptureError(
+                f"{path} is a link of user {status.st_uid}, which kprof does not follow; name the "
+                "directory itself"
+            )
 
 
 def _check_ours(directory: Path) -> None:

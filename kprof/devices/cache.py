@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -39,10 +41,25 @@ def _own_dir(folder: Path) -> Path:
         return make_private(own)
     except UntrustedError as error:
         _complain(f"{error.strerror}; set {CACHE_VARIABLE} to a directory of yours")
-        return make_private(Path(tempfile.gettempdir()) / f"kprof-cache-{os.geteuid()}")
+        return _elsewhere()
     except OSError:
         # Whoever writes there says what is wrong.
         return own
+
+
+def _elsewhere() -> Path:
+    """In the directory for temporary files: one that is kept, unless somebody else has its name."""
+    try:
+        return make_private(Path(tempfile.gettempdir()) / f"kprof-cache-{os.geteuid()}")
+    except OSError:
+        return _of_this_process()
+
+
+@functools.cache
+def _of_this_process() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="kprof-cache-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @functools.cache

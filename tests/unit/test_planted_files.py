@@ -28,7 +28,7 @@ from kprof.capture.shared_memory import (
     remove_memory,
 )
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
-from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
+from kprof.errors import CaptureError, CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.look import look_at
 from kprof.private import make_hidden
 from kprof.recording.finishing.recover import locked as run_lock
@@ -359,6 +359,13 @@ def test_memory_and_builds_that_a_group_can_replace_are_not_used(
     cache.chmod(0o775)
     monkeypatch.setenv(CACHE_VARIABLE, str(cache))
     assert not cache_dir().is_relative_to(cache)
+
+
+def test_a_folder_that_is_no_recording_is_not_written_to(thesis: Path) -> None:
+    before = sorted(thesis.rglob("*"))
+    with pytest.raises(NotACaptureError, match="holds nothing of a recording"):
+        recover(thesis, thesis.with_name("run.kprof"))
+    assert sorted(thesis.rglob("*")) == before
 
 
 # Outputs

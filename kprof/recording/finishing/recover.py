@@ -8,9 +8,11 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Final
 
 from kprof.capture import directory as capture
 from kprof.capture.claims import (
+    MESSAGES_NAME,
     RECORDING_NAME,
     Begun,
     leave_message,
@@ -38,6 +40,10 @@ from kprof.nccl.ring import RING_NAMES
 from kprof.private import copy_plain, is_locked, make_hidden, new_file
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
+# Any of these is left of a recording, however damaged it is.
+_NAMES: Final = (RECORDING_NAME, MESSAGES_NAME, WAITS_NAME, MANIFEST_NAME)
+_TRACES: Final = (*_NAMES, "rank-*", "part-*", RING_NAMES)
+
 
 def recover(path: Path, output: Path | None = None, *, force: bool = False) -> Capture:
     """Make a capture of `run.kprof.unfinished` (its `run.kprof` may be named instead); the
@@ -51,12 +57,22 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     if output == directory:
         raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")
     check_recording(directory)
+    _refuse_others(directory)
     capture.refuse_output(output, force)
     with locked(directory):
         refuse_open_ranks(directory)
         with keeping(directory, output), _beside(output, directory) as place:
             manifest = _finished_manifest(place) or make_manifest(place, _begun(place), None)
             return capture.finish_capture(place, output, manifest, force=force)
+
+
+def _refuse_others(directory: Path) -> None:
+    """Raises NotACaptureError for a folder of something else, before anything is written there."""
+    has_traces = any(path.is_file() for name in _TRACES for path in directory.glob(name))
+    if not has_traces and any(directory.iterdir()):
+        raise NotACaptureError(
+            f"{directory} holds nothing of a recording; give the directory that a recording left"
+        )
 
 
 def _finished_manifest(place: Path) -> Manifest | None:
