@@ -103,10 +103,12 @@ def _fits(layout: Layout, slots: _Slots) -> float:
     tags = _tags(slots.events[slots.events != layout.empty])
     expected = track // slots.num_groups if layout.is_block else track
     fits = layout.track.of(tags) == expected & ((1 << layout.track.count) - 1)
+    kinds = (1 - (tags & 1)) if layout.is_start_bit else tags & 3
+    if _BEGIN in kinds and _END not in kinds:
+        return 0.0
     # A track begins with a begin, or with an instant.
-    first = slots.events[0][slots.events[0] != layout.empty]
-    kinds = _tags(first) & (1 if layout.is_start_bit else 3)
-    starts = kinds == 1 if layout.is_start_bit else kinds != _END
+    first = slots.events[0] != layout.empty
+    starts = kinds[: int(first.sum())] != _END
     return min(share(fits), share(starts), _rising(layout, slots))
 
 

@@ -31,7 +31,7 @@ NUM_MUTATIONS = 200
 # Without looking for plug-ins, which takes longer than all the rest.
 OWN = {name: format_of(name) for name in own_names()}
 # These are Chrome traces with more in them.
-CHROME = {"iris", "torch_profiler", "proton_chrome"}
+CHROME = {"iris", "torch_profiler", "proton_chrome", "nccl_profiler"}
 # These count cycles, and do not say how long one is.
 HALF_NS = {"proton", "proton_chrome", "megakernels"}
 
