@@ -2,7 +2,7 @@
 
     test     the strict setting on what the host reads while kernels run; then every test once, a quarter of them in each of
              uncached and fine-grained memory with two seeds; then some of the planted faults. Seeds and quarters go by the commit.
-    soak     all tests with one seed after another, for MINUTES
+    soak     all tests with one seed after another, for MINUTES; writes what every pass has shown
     faults   every planted fault of mutations.py; writes the table of results
 
 Without the weak model (AMD_EMULATOR/weak) `test` takes the plain emulator, and without that it says that it is skipped.
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -29,6 +30,7 @@ from mutations import FAULTS, READ_WHILE_RUNNING, STRICT, Fault
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "amd_faults.json"
+SOAKED = RESULTS.with_name("amd_soak.json")
 KINDS = ("uc", "fg")
 # Of pytest: interrupted, its own error, wrong usage, no tests.
 _NOTHING_RAN = (2, 3, 4, 5)
@@ -38,12 +40,16 @@ FAULT_LIMIT_S = 1800.0
 
 @dataclass(frozen=True)
 class Run:
-    """One call of the emulator's run-pytest. `failed` are the tests that failed; none if nothing could run."""
+    """One call of the emulator's run-pytest. `failed` are the tests that failed; none if nothing could run.
+
+    `said` is pytest's last line: how many tests passed, and in how many seconds.
+    """
 
     settings: dict[str, str]
     arguments: tuple[str, ...]
     root: Path = ROOT
     failed: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
     def command(self, emulator: Path, arguments: tuple[str, ...] | None = None) -> list[str]:
         chosen = self.arguments if arguments is None else arguments
@@ -75,6 +81,9 @@ class Run:
             self.failed.append("did not end")
             return False
         self.failed.extend(re.findall(r"^(?:FAILED|ERROR) (\S+)", output, flags=re.MULTILINE))
+        self.said.extend(
+            re.findall(r"^(?=.*\d (?:passed|failed)).* in [\d.]+s.*$", output, flags=re.MULTILINE)
+        )
         print(output if process.returncode else output.strip().splitlines()[-2:], flush=True)
         if process.returncode == 0:
             return True
@@ -104,16 +113,16 @@ def runs_of(seed: int, workers: str) -> list[Run]:
     return runs
 
 
+def commit() -> str:
+    """Nothing where there is no git."""
+    command = ["git", "rev-parse", "--short=6", "HEAD"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return answer.stdout.strip()
+
+
 def seed_of_commit() -> int:
     """Another one for every commit; that of the day where there is no git."""
-    answer = subprocess.run(
-        ["git", "rev-parse", "--short=6", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return int(answer.stdout, 16) if answer.returncode == 0 else int(time.time() // 86_400)
+    return int(commit() or "0", 16) or int(time.time() // 86_400)
 
 
 def test(emulator: Path, seed: int, workers: str) -> bool:
@@ -128,16 +137,41 @@ def test(emulator: Path, seed: int, workers: str) -> bool:
 
 
 def soak(emulator: Path, seed: int, workers: str, minutes: float) -> bool:
+    """Ends after the pass in which the time is over. Writes the table of passes after each."""
     end = time.monotonic() + 60 * minutes
-    num_failed = 0
+    passes: list[dict[str, object]] = []
     while time.monotonic() < end:
         kind = KINDS[seed % 2]
         run = Run({"EMU_SEED": str(seed), "WEAK_HEAP": kind}, ("-n", workers, "tests/kernels"))
+        begin_s, begin_cpu_s = time.monotonic(), cpu_seconds()
         if not run.succeeds(emulator):
             run.tell(emulator)
-            num_failed += 1
+        passes.append(
+            {
+                "seed": seed,
+                "heap": kind,
+                "said": run.said[-1].strip(" =") if run.said else "",
+                "failed": run.failed,
+                "seconds": round(time.monotonic() - begin_s, 1),
+                "cpu_seconds": round(cpu_seconds() - begin_cpu_s, 1),
+            }
+        )
+        row = {
+            "command": shlex.join(["python", *sys.argv]),
+            "commit": commit(),
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": f"{os.cpu_count()} cores, load average {os.getloadavg()[2]:.0f} at the end",
+            "passes": passes,
+        }
+        SOAKED.write_text(json.dumps(row, indent=1) + "\n")
         seed += 1
-    return num_failed == 0
+    return not any(row["failed"] for row in passes)
+
+
+def cpu_seconds() -> float:
+    """What ended processes of this one have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def plant(fault: Fault, folder: Path) -> None:
