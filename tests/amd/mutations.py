@@ -23,6 +23,8 @@ STRICT = {
 }
 # A wave may stand still for milliseconds: until other ranks are a call ahead.
 STANDING = {"EMU_K_PAUSE_ROUNDS": "1000000"}
+# Stores wait in their queue.
+QUEUED = {"EMU_K_DRAIN": "0"}
 
 _HIP = "kprof/include/kprof/platform/hip.h"
 _KPROF = "kprof/include/kprof/kprof.h"
@@ -84,7 +86,6 @@ def _sort(variant: str) -> tuple[str, ...]:
 
 _PLAIN_PAIR = "[](uint64_t* at, uint64_t a, uint64_t b) { at[0] = a, at[1] = b; }(reinterpret_cast<uint64_t*>(address),"
 _LOCKSTEP = "lanes of a wave run in lockstep, and the compiler moves nothing here: the code is the same or in the same order"
-_TWO_LOOKS = "the tests read lines at rest, and the host takes only lines on which two looks agree; no test needs the order"
 _WAITED_FOR = "loads of the arena's words lie between the two stores and are waited for, and vmcnt counts loads and stores in order"
 _SAME_CODE = "clang emits the same instruction: atomics are performed behind the L1 at every scope"
 
@@ -190,8 +191,8 @@ FAULTS = (
         _LINES,
         "  platform::order_system_stores();\n  platform::store_system(words + 1",
         "  platform::store_system(words + 1",
-        (_WAITS,),
-        survives=_TWO_LOOKS,
+        (_WAITS, "-k", "looked_at"),
+        settings=QUEUED,
     ),
     Fault(
         "wait line: given back before its end has arrived",

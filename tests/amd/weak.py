@@ -157,7 +157,7 @@ def soak(emulator: Path, seed: int, workers: str, minutes: float) -> bool:
             }
         )
         row = {
-            "command": shlex.join(["python", *sys.argv]),
+            "command": f"make amd-soak MINUTES={minutes:g}",
             "commit": commit(),
             "date": time.strftime("%Y-%m-%d"),
             "machine": f"{os.cpu_count()} cores, load average {os.getloadavg()[2]:.0f} at the end",

@@ -25,10 +25,20 @@ from sharing import sharing_memory
 FOLDER = Path(__file__).parents[1] / "support" / "wait_lines"
 # Of which the last is nobody's.
 NUM_LINES = 4
+# Two of them have waits.
+NUM_WATCHED = 18
 # kLetGo of the kernel.
 LET_GO = 2
 
 pytestmark = pytest.mark.amd
+
+
+def load_kernels() -> ctypes.CDLL:
+    return load_library(FOLDER / "kernel.hip", BuildOptions(Target.CPU))
+
+
+def make_recorder(folder: Path) -> Recorder:
+    return Recorder(folder, rank=0, world_size=1, regions=FOLDER / "regions.h", arena_bytes=1 << 19)
 
 
 class Waiters:
@@ -37,16 +47,14 @@ class Waiters:
     def __init__(self, folder: Path, num_blocks: int) -> None:
         self.folder = folder
         self.words = np.zeros(num_blocks, np.uint32)
-        self.recorder = Recorder(
-            folder, rank=0, world_size=1, regions=FOLDER / "regions.h", arena_bytes=1 << 19
-        )
+        self.recorder = make_recorder(folder)
         self.launch()
 
     def launch(self) -> None:
         num_blocks = len(self.words)
         self.words[:] = 0
         buffer = self.recorder.launch("waiters", num_blocks=num_blocks, threads_per_block=1)
-        run = load_library(FOLDER / "kernel.hip", BuildOptions(Target.CPU)).run
+        run = load_kernels().run
         call = ctypes.c_void_p(self.words.ctypes.data), num_blocks, buffer.packed()
         self._thread = threading.Thread(target=run, args=call)
         self._thread.start()
@@ -67,18 +75,23 @@ class Waiters:
 
 
 @pytest.fixture
-def waiters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Waiters]]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for module in (lines, waits):
         monkeypatch.setattr(module, "NUM_LINES", NUM_LINES)
+    with sharing_memory(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture
+def waiters(folder: Path) -> Iterator[Callable[[int], Waiters]]:
     made: list[Waiters] = []
 
     def make(num_blocks: int) -> Waiters:
-        made.append(Waiters(tmp_path, num_blocks))
+        made.append(Waiters(folder, num_blocks))
         return made[-1]
 
-    with sharing_memory(tmp_path):
-        yield make
-        made[0].end()
+    yield make
+    made[0].end()
 
 
 def slots_of(rank: RankState) -> list[int | None]:
@@ -125,3 +138,16 @@ def test_a_change_of_the_flag_is_told_while_it_is_waited_for(
     assert (wait.held, wait.wanted) == (0, LET_GO)
     here.words[0] = LET_GO - 1
     here.until(lambda rank: rank.waits[0].held == LET_GO - 1)
+
+
+def test_a_line_shows_one_wait_whenever_it_is_looked_at(folder: Path) -> None:
+    """Words of a new wait beside words of the one before would name the wrong block."""
+    recorder = make_recorder(folder)
+    counts = np.zeros(4, np.uint32)
+    buffer = recorder.launch("watched", num_blocks=NUM_WATCHED, threads_per_block=1)
+    address = ctypes.c_void_p(counts.ctypes.data)
+    assert load_kernels().run_watched(address, NUM_WATCHED, buffer.packed()) == 0
+    recorder.abandon()
+    num_seen, num_joined, num_lost, _ = counts
+    assert num_seen > 0, counts
+    assert (num_joined, num_lost) == (0, 0)
