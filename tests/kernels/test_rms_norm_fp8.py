@@ -11,7 +11,7 @@ import pytest
 import torch
 from fp8_values import assert_rounded, nearest_fp8, steps_apart
 from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
-from widths import WARP_WIDTHS
+from widths import WARP_WIDTHS, needs_all_fp8
 
 from instrumented_kernels.fp8_plan import RowsKind
 from instrumented_kernels.rms_norm_fp8 import Normalised, Plan
@@ -108,6 +108,8 @@ def test_rows_that_no_block_holds() -> None:
         check_call(plan, inputs(1, 16400, torch.bfloat16), variant)
 
 
+@pytest.mark.amd
+@needs_all_fp8
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("fp8", FP8_TYPES)
 def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dtype) -> None:

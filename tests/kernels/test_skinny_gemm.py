@@ -1,7 +1,7 @@
 """skinny_gemm: within the error of fp32 accumulation of float64; on the CPU target, and as gfx942 machine code.
 
-The emulator of gfx942 takes `v_smfmac`, which multiplies up to 8 tokens, for the dense instruction. So more tokens run
-there, and `tests/native/test_matrix_products.py` looks at the sparse product.
+An emulator of gfx942 without that GPU's fp8 (widths.py: HAS_FNUZ) takes `v_smfmac`, which multiplies up to 8 tokens, for the
+dense instruction. So more tokens run there, and `tests/native/test_matrix_products.py` looks at the sparse product.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 import torch
 from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
-from widths import HAS_ALL_FP8, IS_CPU_TARGET, WARP_WIDTHS
+from widths import HAS_ALL_FP8, IS_CPU_TARGET, WARP_WIDTHS, needs_all_fp8
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm import plan as plans
@@ -53,8 +53,9 @@ def fp8_values(rows: int, columns: int, fp8: torch.dtype, offset: int = 0) -> to
     return at_offset(torch.randn(rows, columns, generator=generator).to(fp8), offset)
 
 
-def check_call(plan: Plan, tokens: torch.Tensor, weights: torch.Tensor, **how: object) -> None:
-    scale = 0.37
+def check_call(
+    plan: Plan, tokens: torch.Tensor, weights: torch.Tensor, scale: float = 0.37, **how: object
+) -> None:
     wanted = scale * tokens.double() @ weights.double().t()
     size = scale * tokens.double().abs() @ weights.double().abs().t()
     with poisoned(tuple(wanted.shape), torch.float16, offset=1) as out:
@@ -113,8 +114,25 @@ def test_numbers_that_are_none() -> None:
 
 
 @pytest.mark.amd
-def test_too_large_for_fp16_is_infinite() -> None:
-    plan, fp8 = plan_of(WARP_WIDTHS[0], torch.float8_e4m3fn), torch.float8_e4m3fn
+@needs_all_fp8
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+def test_every_value_of_fp8(fp8: torch.dtype, variant: str) -> None:
+    """Each of them beside each, subnormal ones too: a row of a matrix has one value."""
+    values = torch.arange(256, dtype=torch.uint8).view(fp8).float().nan_to_num(0.0)
+    column = values.to(fp8).view(-1, 1)
+    weights, plan = column.expand(-1, 16).contiguous(), plan_of(WARP_WIDTHS[-1], fp8)
+    for first in range(0, 256, 32):
+        tokens = torch.zeros(32, 16).to(fp8)
+        tokens[:, first % 16] = column[first : first + 32, 0]
+        check_call(plan, tokens, weights, 0.25, variant=variant)
+        check_call(plan, tokens[:FEW_TOKENS], weights, 0.25, variant=variant)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+def test_too_large_for_fp16_is_infinite(fp8: torch.dtype) -> None:
+    plan = plan_of(WARP_WIDTHS[0], fp8)
     tokens, weights = (
         torch.full((FEW_TOKENS, 64), 200.0).to(fp8),
         torch.full((1, 64), -200.0).to(fp8),

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fp8_values import assert_rounded
 from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
-from widths import WARP_WIDTHS
+from widths import WARP_WIDTHS, needs_all_fp8
 
 from instrumented_kernels.swiglu_fp8 import Plan
 from instrumented_kernels.swiglu_fp8.plan import VARIANTS
@@ -76,6 +76,8 @@ def test_any_address(variant: str, offset: int) -> None:
         check_call(plan, inputs(n, d, torch.float16, offset), variant, offset=offset)
 
 
+@pytest.mark.amd
+@needs_all_fp8
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("fp8", FP8_TYPES)
 def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dtype) -> None:

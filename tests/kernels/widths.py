@@ -21,6 +21,7 @@ IS_CPU_TARGET: Final = not _WIDTH_OF_MACHINE_CODE
 HAS_FNUZ: Final = not IS_CPU_TARGET and os.environ.get("EMU_FP8") == "fnuz"
 HAS_ALL_FP8: Final = IS_CPU_TARGET or HAS_FNUZ
 
+needs_all_fp8 = pytest.mark.skipif(not HAS_ALL_FP8, reason="this emulator makes subnormals zero")
 needs_machine_code = pytest.mark.skipif(
     IS_CPU_TARGET, reason="looks at a GPU's registers: make amd-test runs it"
 )
