@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -24,10 +25,13 @@ _VARIANTS: Final = {
 }
 # With the time to compile for a new GPU.
 _LIMIT_S: Final = 900.0
+# Where torchrun begins to tell, on stderr, that ranks have failed.
+_OF_TORCHRUN: Final = re.compile(r"^[EW]\d{4} .*torch/distributed/elastic/", re.MULTILINE)
 
 
 def collectives(device: str) -> Iterator[Check]:
-    """One check for each variant, on two ranks, or on one where the host has one GPU.
+    """Two processes that share memory on this device. Then one check for each variant, on two
+    ranks, or on one where the host has one GPU.
 
     All run in the same processes. What has no answer then, because it or one before it failed, is
     tried in processes of its own.
@@ -39,6 +43,8 @@ def collectives(device: str) -> Iterator[Check]:
     names = [
         f"{kernel}:{variant}" for kernel, variants in _VARIANTS.items() for variant in variants
     ]
+    found = _outcome(_run(2, "shared_memory", device))
+    yield Check("memory between processes", *found, "")
     answers = _try_together(names, target.value, num_ranks)
     for name in names:
         yield answers.get(name) or _try(name, target.value, num_ranks)
@@ -57,13 +63,17 @@ def _try_together(names: Sequence[str], target: str, num_ranks: int) -> dict[str
 def _try(name: str, target: str, num_ranks: int) -> Check:
     kernel, _, variant = name.partition(":")
     answer = _run(num_ranks, kernel, "--variant", variant, "--target", target)
+    return _check(name, num_ranks, *_outcome(answer))
+
+
+def _outcome(answer: subprocess.CompletedProcess[str] | None) -> tuple[bool, str]:
+    """Whether it went well, and the last line that its ranks have printed."""
     if answer is None:
-        return _check(name, num_ranks, False, f"did not end within {_LIMIT_S:.0f} s")
-    lines = (answer.stdout if answer.returncode == 0 else answer.stderr).strip().splitlines()
-    found = next(
-        (line for line in reversed(lines) if line.strip()), f"exit code {answer.returncode}"
-    )
-    return _check(name, num_ranks, answer.returncode == 0, found.strip())
+        return False, f"did not end within {_LIMIT_S:.0f} s"
+    is_ok = answer.returncode == 0
+    printed = answer.stdout if is_ok else _OF_TORCHRUN.split(answer.stderr)[0]
+    lines = printed.strip().splitlines() or [f"exit code {answer.returncode}"]
+    return is_ok, lines[-1].strip()
 
 
 def _check(name: str, num_ranks: int, is_ok: bool, found: str) -> Check:
@@ -74,20 +84,20 @@ def _run(num_ranks: int, module: str, *arguments: str) -> subprocess.CompletedPr
     """A module of instrumented_kernels under torchrun. None if it has not ended in time."""
     rank = [*module_command(f"instrumented_kernels.{module}"), *arguments]
     command = launch_arguments(rank, num_ranks)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
-        printed = process.communicate(timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        # Ranks outlive a torchrun that is killed, and one whose peer is gone may spin for ever.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    ) as process:
+        try:
+            printed = process.communicate(timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            # Ranks outlive a torchrun that is killed, and one whose peer is gone may spin for ever.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, process.returncode, *printed)

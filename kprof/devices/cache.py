@@ -40,7 +40,7 @@ def _own_dir(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         return make_private(own)
     except UntrustedError as error:
-        _complain(f"{error.strerror}; set {CACHE_VARIABLE} to a directory of yours")
+        complain(f"{error.strerror}; set {CACHE_VARIABLE} to a directory of yours")
         return _elsewhere()
     except OSError:
         # Whoever writes there says what is wrong.
@@ -63,6 +63,6 @@ def _of_this_process() -> Path:
 
 
 @functools.cache
-def _complain(text: str) -> None:
+def complain(text: str) -> None:
     """Say it once."""
     sys.stderr.write(f"kprof: {text}\n")

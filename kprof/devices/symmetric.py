@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kprof.devices.build import BuildOptions, error_text, load_library
+from kprof.devices.cache import complain
 from kprof.devices.targets import Target, target_of_device
 from kprof.errors import TargetError
 from kprof.private import heap_file, opened
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 ALIGNMENT_BYTES: Final = 4096
 _PEER_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "peer_memory.hip"
+_CACHED: Final = "fine-grained"
+_SECOND_CHOICE: Final = (
+    "memory that peers write is fine-grained, which is cached: this runtime has no uncached memory "
+    "that other processes can open"
+)
 
 
 class SymmetricHeap:
@@ -108,6 +114,8 @@ class _PeerMemory:
         handle = ctypes.create_string_buffer(self._library.kprof_peer_handle_bytes())
         self._library.kprof_peer_memory_kind.restype = ctypes.c_char_p
         self.kind = self._library.kprof_peer_memory_kind().decode()
+        if self.kind == _CACHED and self._rank == 0:
+            complain(_SECOND_CHOICE)
         error = error or self._library.kprof_peer_export(handle, own)
         answers = group.all_gather((handle.raw, error))
         error = next((code for _, code in answers if code), 0)

@@ -40,8 +40,9 @@ __global__ void answer(uint32_t* words, uint32_t* mark, uint32_t num_rounds, uin
   store_system(words, num_rounds + 1);
 }
 
-__global__ void count(uint32_t* word) {
-  if (thread_id() == 0) add_device(word, 1u);
+// `before`: what has been counted until then.
+__global__ void count(uint32_t* word, uint32_t* before) {
+  if (thread_id() == 0) *before = add_device(word, 1u);
 }
 
 constexpr uint32_t kThreads = 64;
@@ -59,7 +60,7 @@ extern "C" int first_run_answer(void* words, void* mark, uint32_t num_rounds, ui
   return KPROF_LAUNCH(answer, 1, kThreads, stream, 0, static_cast<uint32_t*>(words), static_cast<uint32_t*>(mark),
                       num_rounds, limit_ticks);
 }
-extern "C" int first_run_count(void* word, void* stream) {
-  return KPROF_LAUNCH(count, 1, kThreads, stream, 0, static_cast<uint32_t*>(word));
+extern "C" int first_run_count(void* word, void* before, void* stream) {
+  return KPROF_LAUNCH(count, 1, kThreads, stream, 0, static_cast<uint32_t*>(word), static_cast<uint32_t*>(before));
 }
 extern "C" const char* kprof_error_text(int error) { return error_text(error); }

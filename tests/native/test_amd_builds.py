@@ -34,7 +34,6 @@ __global__ void probe(const float* __restrict__ all, const float* __restrict__ o
   out[kprof::platform::thread_id()] = loaded + uniform;
 }
 """
-PEER_MEMORY = PINGPONG.parent / "peer_memory.hip"
 
 # A HIP runtime that refuses what the environment names, and writes down the flags that it is asked
 # for.
@@ -61,42 +60,49 @@ int hipGetLastError(void) { return 0; }
 """
 
 ALLOCATE = """
-import ctypes, sys
-library = ctypes.CDLL(sys.argv[1])
-memory = ctypes.c_void_p()
-error = library.kprof_peer_allocate(ctypes.byref(memory), ctypes.c_uint64(4096))
-library.kprof_peer_memory_kind.restype = ctypes.c_char_p
-print("error", error, library.kprof_peer_memory_kind().decode())
+import ctypes
+from kprof.devices.groups import SoloGroup
+from kprof.devices.symmetric import _PeerMemory
+from kprof.devices.targets import Target
+print("took", _PeerMemory(SoloGroup(), 4096, Target.HIP).kind)
 ctypes.CDLL(None).fflush(None)
 """
+SECOND_CHOICE = (
+    "kprof: memory that peers write is fine-grained, which is cached: this runtime has no uncached memory "
+    "that other processes can open"
+)
 UNCACHED, FINE_GRAINED = 3, 1
 
 
 def allocations(folder: Path, **environment: str) -> list[str]:
-    """What an allocation asks of the runtime, in order."""
+    """What an allocation asks of the runtime, in order; which memory it took, and what it says about that."""
     require(Target.HIP)
     (folder / "runtime.c").write_text(RUNTIME)
     runtime = folder / "runtime.so"
     compile_runtime = ["cc", "-shared", "-fPIC", "-w", str(folder / "runtime.c"), "-o"]
     subprocess.run([*compile_runtime, str(runtime)], check=True)
-    library = build_library(PEER_MEMORY, BuildOptions(Target.HIP, sanitizers=()))
     answer = subprocess.run(
-        [sys.executable, "-c", ALLOCATE, str(library)],
+        [sys.executable, "-c", ALLOCATE],
         env=os.environ | {"LD_PRELOAD": str(runtime)} | environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    return sorted(answer.stdout.splitlines(), key=lambda line: line.startswith("error"))
+    asked = sorted(answer.stdout.splitlines(), key=lambda line: line.startswith("took"))
+    return [*asked, *answer.stderr.splitlines()]
 
 
 def test_memory_that_peers_write_is_uncached(tmp_path: Path) -> None:
-    assert allocations(tmp_path) == [f"allocate {UNCACHED}", "error 0 uncached"]
+    assert allocations(tmp_path) == [f"allocate {UNCACHED}", "took uncached"]
 
 
 def test_a_runtime_without_uncached_memory_gives_fine_grained(tmp_path: Path) -> None:
-    asked = allocations(tmp_path, REFUSED_KIND=str(UNCACHED))
-    assert asked == [f"allocate {UNCACHED}", f"allocate {FINE_GRAINED}", "error 0 fine-grained"]
+    assert allocations(tmp_path, REFUSED_KIND=str(UNCACHED)) == [
+        f"allocate {UNCACHED}",
+        f"allocate {FINE_GRAINED}",
+        "took fine-grained",
+        SECOND_CHOICE,
+    ]
 
 
 def test_memory_that_no_other_process_can_open_is_not_used(tmp_path: Path) -> None:
@@ -104,7 +110,8 @@ def test_memory_that_no_other_process_can_open_is_not_used(tmp_path: Path) -> No
         f"allocate {UNCACHED}",
         f"free {UNCACHED}",
         f"allocate {FINE_GRAINED}",
-        "error 0 fine-grained",
+        "took fine-grained",
+        SECOND_CHOICE,
     ]
 
 

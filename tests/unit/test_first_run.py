@@ -64,6 +64,20 @@ def test_variants_run_in_the_same_ranks() -> None:
         assert check.found.endswith("0 wrong values")
 
 
+@pytest.mark.slow
+def test_processes_share_memory() -> None:
+    run = first_run_of_collectives._run(2, "shared_memory", "cpu")
+    wanted = (True, "2 processes wrote to each other's memory")
+    assert first_run_of_collectives._outcome(run) == wanted
+
+
+@pytest.mark.slow
+def test_ranks_that_fail_are_quoted_and_not_torchrun() -> None:
+    check = first_run_of_collectives._try("all_reduce:fastest", "cpu", 2)
+    assert not check.is_ok
+    assert "'fastest'" in check.found
+
+
 def test_what_has_no_answer_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of all ends their processes, and is wrong alone, too."""
     alone: list[tuple[str, str]] = []
@@ -72,18 +86,21 @@ def test_what_has_no_answer_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> N
         if module == "small_calls":
             Path(arguments[0]).write_text('["all_reduce:oneshot_serial", "0 wrong values"]\n')
             return subprocess.CompletedProcess([], 1, "", "")
+        if module == "shared_memory":
+            return subprocess.CompletedProcess([], 0, "each other's memory\n", "")
         alone.append((module, arguments[1]))
         is_wrong = arguments[1] == "oneshot_lock"
         return subprocess.CompletedProcess([], int(is_wrong), "right\n", "3 values are wrong\n")
 
     monkeypatch.setattr(first_run_of_collectives, "_run", run)
     checks = list(first_run_of_collectives.collectives("cpu"))
-    assert [check.found for check in checks[:3]] == [
+    assert [check.found for check in checks[:4]] == [
+        "each other's memory",
         "0 wrong values",
         "3 values are wrong",
         "right",
     ]
-    assert [check.is_ok for check in checks] == [True, False, *[True] * 10]
+    assert [check.is_ok for check in checks] == [True, True, False, *[True] * 10]
     assert len(alone) == 11
     assert ("all_to_all", "pipelined") in alone
 

@@ -22,7 +22,7 @@ from kprof.clocks.calibration import measure_clock
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, build_library, error_text, load_library
 from kprof.devices.doctor import Check
-from kprof.devices.groups import SoloGroup
+from kprof.devices.groups import Group, SoloGroup
 from kprof.devices.memory import RegisteredMemory, allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.devices.targets import describe_device, target_of_device
@@ -57,7 +57,7 @@ class FirstRun:
         pointer, word, ticks = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         self._library.first_run_stamp.argtypes = [pointer, pointer, word, ticks, pointer]
         self._library.first_run_answer.argtypes = [pointer, pointer, word, ticks, pointer]
-        self._library.first_run_count.argtypes = [pointer, pointer]
+        self._library.first_run_count.argtypes = [pointer, pointer, pointer]
         self._library.first_run_ticks_per_second.restype = ticks
         self._rate = float(self._library.first_run_ticks_per_second())
         self._kept: list[object] = []
@@ -80,6 +80,23 @@ class FirstRun:
             except (KprofError, RuntimeError, OSError) as error:
                 is_ok, found = False, str(error).splitlines()[0]
             yield Check(name, is_ok, found, "")
+
+    def counts_for_peers(self, group: Group) -> bool:
+        """Counts in memory of the next rank, a process that has this same device, and looks whether
+        the one before has done so here.
+
+        Collective. Raises KprofError where the ranks cannot share memory.
+        """
+        heap = SymmetricHeap(group, mmap.PAGESIZE, self._device)
+        before = allocate(mmap.PAGESIZE, self._device)
+        self._count(heap.bases[(group.rank + 1) % group.world_size], before.address)
+        gpu.synchronize(self._device)
+        group.barrier()
+        self._count(heap.bases[group.rank], before.address)
+        num_counted = int(before.read(0, 4).view(np.uint32)[0])
+        group.barrier()
+        heap.close()
+        return num_counted == 1
 
     def _describe(self) -> tuple[bool, str]:
         found = describe_device(self._device)
@@ -180,10 +197,10 @@ class FirstRun:
 
         word = allocate(mmap.PAGESIZE, self._device)
         # Loads the kernel: not while a graph is captured.
-        self._check(self._library.first_run_count(word.address, self._stream()))
+        self._count(word.address, word.address + 4)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._check(self._library.first_run_count(word.address, self._stream()))
+            self._count(word.address, word.address + 4)
         for _ in range(_NUM_REPLAYS):
             graph.replay()
         num_runs = int(word.read(0, 4).view(np.uint32)[0]) - 1
@@ -210,6 +227,9 @@ class FirstRun:
         with gpu.made_current(self._device):
             limit = int(LIMIT_S * self._rate)
             self._library.first_run_answer(words, mark, _NUM_ROUNDS, limit, self._stream())
+
+    def _count(self, word: int, before: int) -> None:
+        self._check(self._library.first_run_count(word, before, self._stream()))
 
     def _stream(self) -> int | None:
         return gpu.stream_reader(self._device)()
