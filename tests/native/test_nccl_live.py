@@ -1,0 +1,74 @@
+"""Collectives of a program that runs: what `kprof watch` and its metrics know, from the rings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from nccl_host import build_host
+
+from kprof.nccl.live import Behind, counts_of
+from kprof.nccl.plugin import build_plugin, environment_for
+from kprof.recording.launches.progress import metrics_text, read_progress
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory) -> Path:
+    return build_host(tmp_path_factory.mktemp("host"))
+
+
+def play(host: Path, folder: Path, *options: str, ring_bytes: int = 8 << 20) -> subprocess.Popen:
+    environment = os.environ | environment_for(build_plugin(), folder, ring_bytes)
+    environment.pop("RANK", None)
+    return subprocess.Popen([host, "7", *options], env=environment, stdout=subprocess.DEVNULL)
+
+
+def test_calls_and_events_of_each_rank_are_counted(host, tmp_path):
+    assert play(host, tmp_path, "ranks=3", "calls=40", "channels=2", "p2p=1").wait() == 0
+    counts = counts_of(tmp_path)
+    # Ranks 0 and 1 also send and receive.
+    assert [(each.rank, each.num_calls) for each in counts] == [(0, 80), (1, 80), (2, 40)]
+    assert not any(each.is_running or each.num_lost for each in counts)
+    assert all(each.num_events > 3 * each.num_calls for each in counts)
+
+
+def test_a_program_that_runs_is_seen_by_watch_and_its_metrics(host, tmp_path):
+    process = play(host, tmp_path, "threads=1", "ranks=2", "calls=100000000", ring_bytes=1 << 20)
+    try:
+        ranks = read_progress(tmp_path)
+        while len(ranks) < 2 or not (ranks[0].num_dropped and ranks[1].num_launches):
+            assert process.poll() is None
+            ranks = read_progress(tmp_path)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    # The first rank has the events of the process.
+    assert [(each.rank, each.is_running, each.num_launches > 0) for each in ranks] == [
+        (0, True, True),
+        (1, True, True),
+    ]
+    text = metrics_text(ranks)
+    assert f'kprof_launches_total{{rank="1"}} {ranks[1].num_launches}' in text
+    assert 'kprof_rank_is_running{rank="0"} 1' in text
+    assert not any(each.is_running for each in read_progress(tmp_path))
+
+
+def test_a_rank_that_others_wait_for_is_named_from_the_second_look_on(host, tmp_path):
+    assert play(host, tmp_path, "ranks=3", "calls=1408", "channels=1", "stuck=2").wait() == 0
+    behind = Behind(tmp_path)
+    assert behind.look() == []
+    assert behind.look() == [
+        "AllReduce 1407 of communicator world waits: ranks 0, 1 entered it; "
+        "rank 2 has not, its last one there is 1406"
+    ]
+
+
+def test_a_folder_without_rings_says_nothing(tmp_path):
+    assert counts_of(tmp_path) == []
+    assert Behind(tmp_path).look() == []
