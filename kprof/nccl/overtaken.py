@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 def by_order(channels: pd.DataFrame) -> NDArray[np.bool_]:
     """Which rows begin after a later call of the same function and channel has begun."""
+    if channels.empty:
+        return np.zeros(0, bool)
     order = channels.sort_values("seq", kind="stable")
     same = [order[name] for name in ("rank", "comm", "func", "channel")]
     # The least begin from a call on: of each group from its end.
@@ -34,6 +36,8 @@ def by_others(
 ) -> NDArray[np.bool_]:
     """Which rows begin after another rank has ended that needs their data, on clocks that are
     `bound_ns` right once `correction_ns` is added."""
+    if channels.empty:
+        return np.zeros(0, bool)
     aligned = channels.assign(
         begun=channels["start_ns"] + correction_ns,
         ended=(channels["stop_ns"] + correction_ns).where(channels["stop_ns"] >= 0),

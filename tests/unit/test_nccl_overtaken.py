@@ -71,3 +71,7 @@ def test_a_clock_that_is_not_good_enough_accuses_nobody():
     rows = overtaken(channels(), 100, 250)
     found = both(rows, bound_ns=64.0 * PERIOD_NS)
     assert rows[found]["seq"].tolist() == list(range(188, 251))
+
+
+def test_no_channels_at_all():
+    assert both(channels().iloc[:0].astype(object)).tolist() == []

@@ -405,7 +405,8 @@ static void* rank_main(void* argument) {
           tell(diagnostics, DIAG_UPDATE, 0x0001000100010001), end(diagnostics);
         }
         end(coll), end(plan);
-        const uint64_t at = 1000000000000ull + (seq * comms + k) * 100000;
+        // A channel ends before the next call begins.
+        const uint64_t at = 1000000000000ull + (seq * comms + k) * (100000 + delay);
         const bool is_planted = late >= 0 || option("turns", 0);
         const bool is_late = option("turns", 0) ? call % ranks == rank : late == rank;
         const uint64_t last = at + (is_planted ? delay : 100 * (ranks - 1));
@@ -416,7 +417,7 @@ static void* rank_main(void* argument) {
       if (option("p2p", 0) && rank < 2) {
         const uint64_t at = 1000000050000ull + (call * comms + k) * 100000 + ahead;
         // So that rings of ranks begin at different calls when they have overwritten the first ones.
-        if (!rank) end(simple(context, GROUP_API, NULL));
+        if (!rank) end(proxy_op(context, NULL, 0, 1));
         void* p2p_call = p2p_api(context, rank ? "Recv" : "Send");
         end(p2p_call);
         void* p2p = peer_to_peer(context, p2p_call, rank ? "Recv" : "Send", 1 - rank);
