@@ -1,9 +1,9 @@
 """Whether programs of others compute the same and end the same under `kprof record`, on one GPU.
 
-    python -m benchmarks.real_suite FOLDER
+    python -m benchmarks.real_suite FOLDER [--at-a-time 4]
 
-Runs the programs of tests/real/on_gpus.py, four at a time, each without kprof and then in all ways
-to record it: what matters most comes first, and nothing is begun after BUDGET_S. overflow.py runs
+Runs the programs of tests/real/on_gpus.py, each without kprof, then recorded, then in all other
+ways to record it, which take turns: nothing is begun after BUDGET_S. overflow.py runs
 with arenas of all sizes, and its losses are counted. One line per run; real_suite.json in FOLDER
 has for each what was printed, how it ended, what kprof said, and the seconds that it took beside
 others. A program that prints something else runs once more without kprof: it may do so by itself.
@@ -12,7 +12,9 @@ Exits with 1 if anything is not as it should be.
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import ROOT, output_folder
+from benchmarks.runs import ROOT
 from kprof.trace import Trace
 
 sys.path.insert(0, str(ROOT / "tests" / "real"))
@@ -32,7 +34,6 @@ import on_gpus
 from both_ways import Ended
 from on_gpus import Program
 
-AT_A_TIME = 4
 BUDGET_S = 285.0
 LIMIT_S = 90.0
 
@@ -149,8 +150,24 @@ def counted(capture: Path) -> dict[str, int]:
     }
 
 
+def check_kprof() -> None:
+    """Ends here, with what it prints, where kprof itself does not run."""
+    command = [sys.executable, "-m", "kprof_cli", "record", "--", sys.executable, "-c", "pass"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "without creating a kprof recorder" not in answer.stderr:
+        sys.exit(f"kprof does not run here: {answer.stderr}")
+
+
 def main() -> None:
-    suite = Suite(output_folder(__doc__))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--at-a-time", type=int, default=4)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    check_kprof()
+    suite = Suite(arguments.folder.absolute())
     programs = [program for program in on_gpus.PROGRAMS if program.is_here]
     for program in on_gpus.PROGRAMS:
         if program not in programs:
@@ -160,17 +177,20 @@ def main() -> None:
         suite.run_plain(program)
         suite.run_recorded(program, next(iter(on_gpus.WAYS)))
 
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    with ThreadPoolExecutor(arguments.at_a_time) as pool:
         for program in programs:
             pool.submit(suite.begin, both, program)
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    ways = list(on_gpus.WAYS)[1:]
+    with ThreadPoolExecutor(arguments.at_a_time) as pool:
         for arena_mib in on_gpus.OVERFLOW_ARENAS_MIB:
             pool.submit(suite.begin, suite.run_overflow, arena_mib, ())
-        for way in list(on_gpus.WAYS)[1:]:
-            for program in programs:
+        for turn in range(len(ways)):
+            for idx, program in enumerate(programs):
+                way = ways[(idx + turn) % len(ways)]
                 pool.submit(suite.begin, suite.run_recorded, program, way)
-        for arena_mib in on_gpus.OVERFLOW_ARENAS_MIB:
-            pool.submit(suite.begin, suite.run_overflow, arena_mib, ("claimed",))
+            if turn == 0:
+                for arena_mib in on_gpus.OVERFLOW_ARENAS_MIB:
+                    pool.submit(suite.begin, suite.run_overflow, arena_mib, ("claimed",))
     bad = [entry for entry in suite.results if entry["verdict"] != "ok"]
     print(f"{len(suite.results)} runs, {len(bad)} not as they should be, {suite.not_run} not run")
     sys.exit(1 if bad else 0)

@@ -26,16 +26,27 @@ from kprof.triton.versions import check_version, installed_version
 check_version(installed_version())
 
 from kprof.triton.buffer import Buffer, buffer, pack  # noqa: E402
-from kprof.triton.calls import lap, mark, open_track, span, start, stop, value  # noqa: E402
+from kprof.triton.calls import (  # noqa: E402
+    lap,
+    mark,
+    open_track,
+    span,
+    start,
+    still_waiting,
+    stop,
+    value,
+    waiting,
+)
 from kprof.triton.instrument import instrument  # noqa: E402
 from kprof.triton.regions import Regions  # noqa: E402
-from kprof.triton.values import Moment, Track  # noqa: E402
+from kprof.triton.values import Moment, Track, Wait  # noqa: E402
 
 __all__ = [
     "Buffer",
     "Moment",
     "Regions",
     "Track",
+    "Wait",
     "buffer",
     "instrument",
     "lap",
@@ -44,6 +55,8 @@ __all__ = [
     "pack",
     "span",
     "start",
+    "still_waiting",
     "stop",
     "value",
+    "waiting",
 ]

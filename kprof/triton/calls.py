@@ -17,10 +17,10 @@ from kprof import abi
 from kprof.errors import RecorderError, RegionError
 from kprof.regions import Kind, Region
 from kprof.regions import Moment as ClockMoment
-from kprof.triton import device, platform, programs
+from kprof.triton import device, platform, programs, waits
 from kprof.triton.buffer import Buffer, BuildKey, build_of
 from kprof.triton.platform import INTERPRETED, builtin
-from kprof.triton.values import Moment, Track
+from kprof.triton.values import Moment, Track, Wait
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NO_ROLE: Final = abi.BLOCK_TRACK_WARP
@@ -76,14 +76,18 @@ def _callable(function: _Function) -> _Function:
     return cast("_Function", builtin(call))
 
 
-def _returns_track(function: _Function) -> _Function:
-    """Makes Triton refuse a call whose result is unused: the next record would overwrite it."""
-    wrapped = _callable(function)
-    wrapped._must_use_result = (  # type: ignore[attr-defined]
-        f"It is the track that the next event needs: write `track = ...{function.__name__}(track, "
-        "...)`."
-    )
-    return wrapped
+def _returns(what: str) -> Callable[[_Function], _Function]:
+    """Makes Triton refuse a call whose result is unused: the next one would not know of it."""
+
+    def decorate(function: _Function) -> _Function:
+        wrapped = _callable(function)
+        wrapped._must_use_result = (  # type: ignore[attr-defined]
+            f"It is the {what} that the next event needs: write "
+            f"`{what} = ...{function.__name__}(track, ...)`."
+        )
+        return wrapped
+
+    return decorate
 
 
 @_callable
@@ -145,7 +149,52 @@ def start(track: Any, *, _call: Any = None) -> Moment:
     return Moment(()) if not _checked(track, _call).is_on else _call.now(track)
 
 
-@_returns_track
+@_callable
+def waiting(track: Any, *, _call: Any = None) -> Wait:
+    """Begins a span that waits in a loop, for `still_waiting`."""
+    if not _checked(track, _call).is_on:
+        return Wait(())
+    none = _call.run(device.joined, _call.number(0), _call.number(0))
+    return Wait((*_call.now(track).parts, none, _call.number(0)))
+
+
+@_returns("wait")
+def still_waiting(
+    track: Any,
+    wait: Any,
+    region: Any,
+    *payload: Any,
+    held: Any = 0,
+    wanted: Any = 0,
+    _call: Any = None,
+    **fields: Any,
+) -> Wait:
+    """In the loop of a wait: `wait = kp.still_waiting(track, wait, WAIT, slot=3, held=flag)`.
+
+    Once the wait lasts 50 us, kprof can say who waits for what when a kernel hangs: the region, its
+    payload, what the flag holds (an integer, of which it tells 32 bits), and what it should hold
+    (0: not told). The call that ends the span takes that back. Compiles to nothing on AMD.
+    """
+    call: _Call = _call
+    found = _checked_region(region, Kind.SPAN, _checked(track, call), call.name)
+    numbers = _in_order(found, payload, fields, call.name)
+    if not isinstance(wait, Wait):
+        raise RegionError(
+            f"{call.name}() of region {found.name!r} takes the wait that waiting() returned"
+        )
+    if not track.is_on:
+        return wait
+    word = call.run(device.joined, call.number(found.id), _packed(found, numbers, call))
+    flag = [
+        call.run(waits.low_word, _scalar(value, found, name, call))
+        for name, value in (("held", held), ("wanted", wanted))
+    ]
+    begin, line, told = wait.parts
+    line = waits.tell(*track.parts[:2], begin, word, *flag, line, told, **call.extra)
+    return Wait((begin, line, flag[0]))
+
+
+@_returns("track")
 def stop(
     track: Any, begin: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any
 ) -> Track:
@@ -156,7 +205,7 @@ def stop(
     return _emit(_call, track, (begin, None), (region, Kind.SPAN), payload, fields)[0]
 
 
-@_returns_track
+@_returns("track")
 def lap(
     track: Any, begin: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any
 ) -> tuple[Track, Moment]:
@@ -164,7 +213,7 @@ def lap(
     return _emit(_call, track, (begin, None), (region, Kind.SPAN), payload, fields)
 
 
-@_returns_track
+@_returns("track")
 def span(
     track: Any, begin: Any, end: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any
 ) -> Track:
@@ -172,13 +221,13 @@ def span(
     return _emit(_call, track, (begin, end), (region, Kind.SPAN), payload, fields)[0]
 
 
-@_returns_track
+@_returns("track")
 def mark(track: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any) -> Track:
     """Records a moment."""
     return _emit(_call, track, (None, None), (region, Kind.MARK), payload, fields)[0]
 
 
-@_returns_track
+@_returns("track")
 def value(track: Any, region: Any, number: Any, *, _call: Any = None) -> Track:
     """Records the value of a counter at this moment."""
     return _emit(_call, track, (None, None), (region, Kind.VALUE), (number,), {})[0]
@@ -199,7 +248,8 @@ def _emit(
     for moment in moments:
         if moment is not None and not isinstance(moment, Moment):
             raise RegionError(
-                f"{call.name}() of region {region.name!r} takes the moment that start() returned"
+                f"{call.name}() of region {region.name!r} takes the moment that start() or "
+                "waiting() returned"
             )
     if not track.is_on:
         return track, Moment(())
@@ -212,9 +262,11 @@ def _emit(
     cursor, arena, launch, *rest = track.parts
     cursor = call.run(
         device.emit,
-        cursor, arena, launch, *(rest or _OF_SHORT), *begin.parts, *end.parts, packed,
+        cursor, arena, launch, *(rest or _OF_SHORT), begin.parts[0], end.parts[0], packed,
         tl.constexpr(region.id), _region_bits(region),
     )  # fmt: skip
+    if isinstance(begin, Wait):
+        waits.close(begin.parts[1], arena, **call.extra)
     return Track((cursor, arena, launch, *rest), track.static), end
 
 

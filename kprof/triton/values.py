@@ -85,3 +85,9 @@ class Track(Value):
 
 class Moment(Value):
     """A clock reading."""
+
+
+class Wait(Moment):
+    """The beginning of a wait in a loop. Parts: the clock reading, the line that tells of the wait
+    (0: none) and what the line says of its flag.
+    """

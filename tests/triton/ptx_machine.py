@@ -79,7 +79,7 @@ class Thread:
 
     def _do(self, operation: list[str], operands: list[str]) -> None:
         name, kind = operation[0], operation[-1]
-        if name in ("bar", "barrier"):
+        if name in ("bar", "barrier", "fence", "membar"):
             return
         if name in ("ld", "st", "atom", "red"):
             self._access(operation, operands)
@@ -110,6 +110,8 @@ class Thread:
             return _typed(given[0], kind)
         if name == "selp":
             return given[0] if given[2] else given[1]
+        if name == "bfe":
+            return given[0] >> given[1] & (1 << given[2]) - 1
         if name in ("shl", "shr"):
             return (
                 _typed(given[0], kind) << given[1]
@@ -143,7 +145,10 @@ class Thread:
             address = self._address(operands[1])
             (into,) = self._parts(operands[0])
             before = self._load(space, address, size)
-            if name == "atom":
+            if "cas" in operation:
+                if before == self._value(operands[2]):
+                    self._store(space, address, size, self._value(operands[3]))
+            elif name == "atom":
                 self._store(space, address, size, before + self._value(operands[2]))
             self._values[into] = before
 
@@ -152,13 +157,13 @@ class Thread:
         return [part.strip() for part in operand.strip("{} ").split(",")]
 
     def _load(self, space: str, address: int, size: int) -> int:
-        if space == "shared":
+        if space.startswith("shared"):
             return self._shared[address]
         return int.from_bytes(ctypes.string_at(address, size), "little")
 
     def _store(self, space: str, address: int, size: int, value: int) -> None:
         value &= (1 << 8 * size) - 1
-        if space == "shared":
+        if space.startswith("shared"):
             self._shared[address] = value
         else:
             ctypes.memmove(address, value.to_bytes(size, "little"), size)
@@ -173,6 +178,7 @@ def run(ptx: str, grid: tuple[int, int, int], parameters: Sequence[int]) -> None
             "%ctaid.y": y,
             "%ctaid.z": z,
             "%tid.x": 0,
+            "%ntid.x": 128,
             "%smid": 3,
             "%clock64": 1,
         }

@@ -5,10 +5,20 @@ With `spans`, the kernel of the output has spans of kprof's in it: heuristics ar
 
 import sys
 
+import fla.ops.common.chunk_h as chunk_h
 import fla.ops.gla.chunk as chunk
+import fla.ops.utils.cumsum as cumsum
 import torch
 
 import kprof.triton as kp
+
+# To try all configurations takes minutes.
+for module in (chunk, chunk_h, cumsum):
+    for kernel in vars(module).values():
+        while kernel is not None and not isinstance(kernel, type):
+            if isinstance(getattr(kernel, "configs", None), list):
+                del kernel.configs[1:]
+            kernel = getattr(kernel, "fn", None)
 
 if "spans" in sys.argv:
     places = {"all": ..., "dot": "tl.dot"}
