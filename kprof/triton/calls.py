@@ -248,8 +248,8 @@ def _emit(
     for moment in moments:
         if moment is not None and not isinstance(moment, Moment):
             raise RegionError(
-                f"{call.name}() of region {region.name!r} takes the moment that start() or "
-                "waiting() returned"
+                f"{call.name}() of region {region.name!r} takes the moment that start() returned, "
+                "or the wait that waiting() did"
             )
     if not track.is_on:
         return track, Moment(())

@@ -89,6 +89,22 @@ def no_moment(x, prof):
 
 
 @triton.jit
+def no_wait(x, prof):
+    track = kp.open_track(prof)
+    begin = kp.start(track)
+    begin = kp.still_waiting(track, begin, WAIT, 1, 2)
+    track = kp.stop(track, begin, WAIT, 1, 2)
+
+
+@triton.jit
+def a_wait_that_is_not_kept(x, prof):
+    track = kp.open_track(prof)
+    wait = kp.waiting(track)
+    kp.still_waiting(track, wait, WAIT, 1, 2)
+    track = kp.stop(track, wait, WAIT, 1, 2)
+
+
+@triton.jit
 def a_track_that_is_not_kept(x, prof):
     track = kp.open_track(prof)
     kp.mark(track, DONE)

@@ -49,6 +49,9 @@ SENTENCES = {
     "not int",
     "no_track": "mark() takes the track that open_track() returned, not",
     "no_moment": "stop() of region 'wait' takes the moment that start() returned",
+    "no_wait": "still_waiting() of region 'wait' takes the wait that waiting() returned",
+    "a_wait_that_is_not_kept": "It is the wait that the next event needs: write `wait = "
+    "...still_waiting(track, ...)`",
     "a_track_that_is_not_kept": "It is the track that the next event needs: write `track = "
     "...mark(track, ...)`",
     "a_track_in_a_loop": "open_track() is called in a loop, where every iteration would overwrite "

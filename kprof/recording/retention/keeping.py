@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kprof import abi
 from kprof.capture.manifest import Launch
 from kprof.capture.parts import SAVED, PartWriter
 from kprof.rank_memory import DISCARDED, Word
@@ -20,6 +21,7 @@ from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.arenas.turns import Turns, Used
 from kprof.recording.decoding.decode import Decoder
 from kprof.recording.endings.signals import deferring_signals
+from kprof.recording.endings.writing import writing
 from kprof.recording.launches.launch_log import LaunchLog
 
 if TYPE_CHECKING:
@@ -61,6 +63,17 @@ class Choice:
 _ALL: Final = (Choice(),)
 
 
+def _tell_nobody(num_events: int) -> None:
+    """Where nobody waits for what is written."""
+    del num_events
+
+
+def _most_events(used: Sequence[Used]) -> int:
+    """How many events these arenas hold at most."""
+    states = [each.arena.snapshot_of_state(each.handed) for each in used]
+    return sum(state.num_used_chunks for state in states) * abi.RECORDS_PER_CHUNK
+
+
 class Keeper:
     """Writes the events of one rank, and tells `progress` of them. Any thread may call it, and one
     at a time does its work."""
@@ -81,6 +94,7 @@ class Keeper:
         self.has_discarded = False
         self.now_s = progress.now_s
         self._info, self._progress = info, progress
+        self._tell_written: Callable[[int], None] = _tell_nobody
         self._lock = threading.Lock()
         # The launches of the arena before the last one that was emptied have lower numbers.
         self._end_launch = 0
@@ -92,8 +106,10 @@ class Keeper:
         With `choices`, writes only these, a part for each: those of the oldest arena first. Arenas
         beyond the last of `choices` hold nothing that is chosen.
         """
-        with self._alone():
+        with self._alone(), contextlib.ExitStack() as stack:
             used = self.turns.used(self.launches.end)
+            self._tell_written = stack.enter_context(writing(self.rank, _most_events(used)))
+            stack.callback(setattr, self, "_tell_written", _tell_nobody)
             contents = (each.arena.read(each.handed) for each in used)
             if choices is None:
                 states = self._keep(used, contents, _ALL)
@@ -218,6 +234,7 @@ class Keeper:
     def _told(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
             self._progress.add_waits(table, self.decoder.region_ids.merged())
+            self._tell_written(table.num_rows)
             yield table
 
     @contextlib.contextmanager
