@@ -36,6 +36,8 @@ KINDS = ("uc", "fg")
 _NOTHING_RAN = (2, 3, 4, 5)
 # A fault that keeps kernels from ending is seen by their time limits long before.
 FAULT_LIMIT_S = 1800.0
+# A soak runs beside other work, and a test of it may have to compile.
+PATIENCE_S = "7200"
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ def soak(emulator: Path, seed: int, workers: str, minutes: float) -> bool:
     passes: list[dict[str, object]] = []
     while time.monotonic() < end:
         kind = KINDS[seed % 2]
-        run = Run({"EMU_SEED": str(seed), "WEAK_HEAP": kind}, ("-n", workers, "tests/kernels"))
+        arguments = ("-n", workers, "--timeout", PATIENCE_S, "tests/kernels")
+        run = Run({"EMU_SEED": str(seed), "WEAK_HEAP": kind}, arguments)
         begin_s, begin_cpu_s = time.monotonic(), cpu_seconds()
         if not run.succeeds(emulator):
             run.tell(emulator)
