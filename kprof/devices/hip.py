@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 _OPT: Final = Path("/opt")
 _SYSTEM_HIPCC: Final = Path("/usr/bin/hipcc")
-_SYSTEM_CLANG: Final = ("clang++-19", "clang++-20", "clang++-22", "clang++-18", "clang++")
-# From here on clang wants libraries for a newer layout of code objects than Debian's have, and has
-# no macro for the width of waves, which Debian's headers want. All of gfx9 has 64 lanes.
-_FIRST_NEWER_THAN_DEBIAN: Final = 21
-_FOR_DEBIAN: Final = ("-mcode-object-version=5", "-D__AMDGCN_WAVEFRONT_SIZE=64")
+_SYSTEM_CLANG: Final = ("clang++-19", "clang++-20", "clang++-18", "clang++")
 _SYSTEM_HEADER: Final = Path("/usr/include/hip/hip_runtime.h")
 _DEVICE_LIBRARY_DIRS: Final = (
     Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"),
@@ -102,9 +98,6 @@ def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
     if compiler.device_library_dir is not None:
         libraries = _device_libraries(compiler.device_library_dir)
         flags += ["--rocm-path=/usr", "--hip-version=6.2", f"--rocm-device-lib-path={libraries}"]
-        version = re.search(r"version (\d+)", compiler.version)
-        if version and int(version[1]) >= _FIRST_NEWER_THAN_DEBIAN:
-            flags += _FOR_DEBIAN
     return [*flags, "-fPIC", "-shared", "-lamdhip64"]
 
 

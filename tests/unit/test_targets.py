@@ -155,18 +155,6 @@ def test_several_architectures_can_be_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(("version", "needs_more"), [("19.1.7", False), ("22.1.8", True)])
-def test_a_clang_newer_than_debians_libraries_is_told_so(
-    version: str, needs_more: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is what compiles for gfx950 on Debian."""
-    monkeypatch.setenv("KPROF_CACHE_DIR", str(tmp_path / "cache"))
-    clang = Compiler("/usr/bin/clang++", f"Debian clang version {version} (1~deb12u1)", tmp_path)
-    flags = record_of(Target.HIP).library_flags(BuildOptions(Target.HIP, "gfx950"), clang)
-    assert ("-mcode-object-version=5" in flags) == needs_more
-    assert ("-D__AMDGCN_WAVEFRONT_SIZE=64" in flags) == needs_more
-
-
 def test_a_recorder_is_built_for_the_device_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """MI200 and MI350 had none: device code without an architecture was always gfx942."""
     record = record_of(Target.HIP)
