@@ -1,12 +1,16 @@
 """Several hosts with clocks of their own, recorded one by one, merged, and aligned by nothing but
 their messages.
 
-    python -m benchmarks.hosts [--hosts 2] [--seed 33] [--kill] [--output FILE]
+    python -m benchmarks.hosts [--hosts 2] [--seed 33] [--runs 1] [--busy 2] [--kill]
+        [--delay-us 100 --jitter-us 50] [--output FILE]
 
 A host is a network namespace with two ranks on the CPU target and a `kprof record` of its own; where
 namespaces cannot be made it is two processes on the loopback device, and `namespaces` is false.
 Every rank's clock is up to 1 s and 50 ppm off, which is what alignment has to find. With --kill, the
-last host dies half-way. Ten seconds of messages; the error is that of every pair at 25 moments.
+last host dies half-way. With --busy, so many other processes want a core all the time. With a delay,
+messages between namespaces go through a process that holds them back (wire.py), as netem would. Ten
+seconds of messages; the error is that of every pair at 25 moments. Every run has a seed of its own;
+--output is added to.
 """
 
 from __future__ import annotations
@@ -22,13 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.hosts import wire
 from kprof.capture.directory import read_manifest
 from kprof.trace import Trace
 
@@ -70,12 +75,35 @@ def _make(names: list[str], bridge: str) -> bool:
     return all(each.returncode == 0 for each in made)
 
 
+@contextlib.contextmanager
+def others(commands: list[list[str]]) -> Iterator[None]:
+    """Processes that run beside, and end with this."""
+    running = [subprocess.Popen(each) for each in commands]
+    try:
+        yield
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
+
+
+def beside(folder: Path, names: list[str] | None, given: Any) -> list[list[str]]:
+    """What runs beside the hosts."""
+    commands = [[sys.executable, "-c", "while True: pass"]] * given.busy
+    if given.delay_us and names:
+        options = ["--delay-us", str(given.delay_us), "--jitter-us", str(given.jitter_us)]
+        options += ["--names", ",".join(names), "--ready", str(folder / "wire")]
+        commands.append([sys.executable, "-m", "benchmarks.hosts.wire", *options])
+    return commands
+
+
 def record(folder: Path, names: list[str] | None, given: Any) -> list[Path]:
     """What each host recorded, those that a killed one left recovered."""
-    addresses = [
-        f"10.77.0.{rank // RANKS_PER_HOST + 1}" if names else "127.0.0.1"
-        for rank in range(given.hosts * RANKS_PER_HOST)
-    ]
+    hosts = [f"10.77.0.{i + 1}" if names else "127.0.0.1" for i in range(given.hosts)]
+    if given.delay_us and names:
+        hosts = [wire.address(i) for i in range(given.hosts)]
+        wait_for(lambda: (folder / "wire").exists())
+    addresses = [host for host in hosts for _ in range(RANKS_PER_HOST)]
     parts, running = [], []
     for i in range(given.hosts):
         parts.append(folder / f"host{i}.kprof")
@@ -86,13 +114,21 @@ def record(folder: Path, names: list[str] | None, given: Any) -> list[Path]:
         record = [sys.executable, "-m", "kprof_cli", "record", "-o", str(parts[i]), "--", *inner]
         running.append(subprocess.Popen([*prefix, *record], start_new_session=True))
     if given.kill:
-        while len(list(folder.glob("ready-*"))) < len(addresses):
-            time.sleep(0.1)
+        wait_for(lambda: len(list(folder.glob("ready-*"))) == len(addresses))
         time.sleep(5)
         os.killpg(running[-1].pid, signal.SIGKILL)
     for each in running:
         each.wait()
     return [part for part in parts if part.exists()]
+
+
+def wait_for(is_there: Callable[[], bool]) -> None:
+    """Until that is so, but not for ever."""
+    until_s = time.monotonic() + 120
+    while not is_there():
+        if time.monotonic() > until_s:
+            raise SystemExit("what runs beside, or a rank, has not come")
+        time.sleep(0.1)
 
 
 def judge(path: Path, folder: Path) -> dict[str, Any]:
@@ -131,24 +167,42 @@ def judge(path: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = harness.options(__doc__)
-    parser.add_argument("--hosts", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=33)
-    parser.add_argument("--kill", action="store_true")
-    given = parser.parse_args()
-    command = f"python -m benchmarks.hosts --hosts {given.hosts} --seed {given.seed}"
-    result = harness.context(command + " --kill" * given.kill)
+def run(given: Any) -> dict[str, Any]:
+    """One recording, merged, aligned and judged."""
+    names_of = ("hosts", "seed", "busy", "delay_us", "jitter_us")
+    options = " ".join(f"--{n.replace('_', '-')} {getattr(given, n):g}" for n in names_of)
+    result = harness.context(f"python -m benchmarks.hosts {options}" + " --kill" * given.kill)
     with tempfile.TemporaryDirectory() as scratch, namespaces(given.hosts) as names:
         folder, path = Path(scratch), Path(scratch) / "run.kprof"
-        parts = record(folder, names, given)
+        with others(beside(folder, names, given)):
+            parts = record(folder, names, given)
         random.Random(given.seed).shuffle(parts)
         merge = [sys.executable, "-m", "kprof_cli", "merge", *map(str, parts), "-o", str(path)]
         subprocess.run(merge, check=True, stdout=sys.stderr)
         missing = read_manifest(path).missing_ranks
         result |= {"hosts": given.hosts, "namespaces": names is not None, "missing_ranks": missing}
-        result |= judge(path, folder)
-    harness.show_and_write(result, given.output)
+        result |= {"load_after": round(os.getloadavg()[0], 1)} | judge(path, folder)
+    return result
+
+
+def main() -> None:
+    parser = harness.options(__doc__)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=33)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--delay-us", type=float, default=0)
+    parser.add_argument("--jitter-us", type=float, default=0)
+    parser.add_argument("--kill", action="store_true")
+    given = parser.parse_args()
+    for _ in range(given.runs):
+        found = run(given)
+        print(json.dumps(found), flush=True)
+        if given.output:
+            known = json.loads(given.output.read_text()) if given.output.exists() else {"runs": []}
+            known["runs"].append(found)
+            given.output.write_text(json.dumps(known, indent=1) + "\n")
+        given.seed += 1
 
 
 if __name__ == "__main__":

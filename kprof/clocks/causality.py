@@ -9,7 +9,8 @@ ranks does where no message comes back.
     windows      of at most 10 s, in which the difference of two clocks is a line (path.py says how
                  much it is not); the lines meet at the ends of windows
     bound        how far the line can be from the estimate at these ends, by all limits of all ranks
-    estimate     keeps away from all limits (margins.py)
+    estimate     keeps away from all limits (margins.py), along lines on which the least times of
+                 messages stay the same (floors.py)
     refused      limits that add up to less than 0 around a cycle: joined events do not belong
                  together
 
@@ -29,9 +30,10 @@ from numpy.typing import NDArray
 
 from kprof.capture.manifest import Alignment, ClockSegment, PairClock, RankAlignment
 from kprof.clocks.differences import bounded_together, close, contradiction, middle
+from kprof.clocks.floors import estimate
 from kprof.clocks.hulls import Floats, highest_at
 from kprof.clocks.limits import WINDOW_S, ContradictionError, Ints, Limits, RankClock
-from kprof.clocks.margins import Near, keep_away
+from kprof.clocks.margins import Near
 from kprof.clocks.offset import MAX_DRIFT
 from kprof.clocks.path import curvature_prior_ns
 from kprof.errors import ClockError
@@ -212,8 +214,8 @@ class Clocks:
         return self._settled(self._fit(_STEEPEST * axis_ns))
 
     def _settled(self, fit: Fit) -> Fit:
-        """With the estimate away from all limits: the middle at the ends of windows knows nothing
-        of what lies between them."""
+        """With an estimate by all limits: the middle at the ends of windows knows nothing of what
+        lies between them."""
         if fit.offset_ns.size > _MAX_KEPT_AWAY:
             return fit
         sides = self._sides(0.0, with_steps=False)
@@ -234,7 +236,8 @@ class Clocks:
             rooms.min(axis=0)[before, after],
         )
         near = Near(before, after, knot, later, u, np.maximum(room, 1.0))
-        return replace(fit, offset_ns=keep_away(near, fit.offset_ns))
+        bend_ns = curvature_prior_ns(2 * (fit.at_ns[1] - fit.at_ns[0]) / 1e9) / 2
+        return replace(fit, offset_ns=estimate(near, fit.offset_ns, bend_ns))
 
     def _fit(self, slack_ns: float) -> Fit:
         """With axes of ranks that are off by what costs `slack_ns`."""
@@ -246,7 +249,7 @@ class Clocks:
             ends.tighten(first, first + 1, points)
         has_gaps = any(pair not in each for each in by_window for pair in sides)
         widths = {width for width in _WIDTHS if width < len(by_window)} | {len(by_window)}
-        for width in sorted(widths) if has_gaps else ():
+        for width in sorted(widths) if has_gaps else _WIDTHS[:1]:
             for first, points in enumerate(ends.windows(sides, width)):
                 ends.tighten(first, first + width, points)
         ends.spread()

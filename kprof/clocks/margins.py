@@ -1,4 +1,4 @@
-"""Lines that keep away from all limits: the estimate of clocks.
+"""Lines that keep away from all limits, where the estimate of clocks begins (floors.py).
 
 Of the lines that meet the limits, the one wanted leaves each message as much time as it can. A
 limit that is met by a margin m costs exp(-m / s). So what counts is limits that are hardly met, and
@@ -8,7 +8,7 @@ far its limits are apart. It begins large: then Newton's method finds the way fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -47,6 +47,10 @@ class Near:
         ]
         margins: Floats = self.most - ends[0] * (1 - self.later) - ends[1] * self.later
         return margins
+
+    def rows(self, rows: Rows) -> Near:
+        """Only these limits."""
+        return Near(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 def keep_away(near: Near, offsets: Floats) -> Floats:

@@ -11,8 +11,10 @@ import pytest
 from benchmarks.message_clocks import CLASSES
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.differences import close, contradiction, middle
+from kprof.clocks.floors import estimate
 from kprof.clocks.hulls import highest_at, lower_hull
 from kprof.clocks.limits import ContradictionError, Limits, RankClock
+from kprof.clocks.margins import Near, keep_away
 from kprof.errors import ClockError
 from message_world import Clock, World, both_ways
 
@@ -61,6 +63,38 @@ def test_a_slow_direction_moves_the_estimate_and_not_the_bound_past_the_truth() 
     (error,) = world.errors_ns(alignment).values()
     assert error == pytest.approx(10e3, rel=0.1)
     assert alignment.bound_between_ns(0, 1) == pytest.approx(12e3, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_that_are_hardly_ever_fast_have_the_drift_all_the_same(seed: int) -> None:
+    """As between hosts whose ranks wait for cores: one way is fast in a few moments only, the way back in others."""
+    world = World(np.random.default_rng([11, seed]), length_ns=1.2e10)
+    fast_s = ((2.2, 6.1, 7.4, 10.4), (0.2, 1.7, 4.0))
+
+    def delay_ns(side: int, at: np.ndarray) -> np.ndarray:
+        is_fast = np.zeros(len(at), np.bool_)
+        for begin_s in fast_s[side]:
+            is_fast |= np.abs(at / 1e9 - begin_s) < 0.02
+        slow_ns = 28e3 + world.draw.exponential(5e3, len(at))
+        return np.where(is_fast, 8e3 + world.draw.exponential(3e2, len(at)), slow_ns)
+
+    both_ways(world, delay_ns, 8000)
+    alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+    (error,) = world.errors_ns(alignment).values()
+    assert error < 1000
+    assert error <= alignment.bound_between_ns(0, 1) < 40_000
+
+
+def test_an_estimate_that_would_break_a_limit_goes_no_further() -> None:
+    """Four floors are level, but the first message and the last one back are met by a steep line only."""
+    knot, later = np.zeros(8, np.intp), np.array([0.1, 0.3, 0.5, 0.7, 0.9, 0.1, 0.5, 0.9])
+    before = np.array([0, 0, 0, 0, 0, 1, 1, 1])
+    most = np.array([100.0, 500.0, 500.0, 500.0, 500.0, 900.0, 900.0, -450.0])
+    near = Near(before, 1 - before, knot, later, most, np.full(8, 2000.0))
+    begun = np.array([[0.0, 50.0], [0.0, 500.0]])
+    away, lines = keep_away(near, begun), estimate(near, begun, 1.0)
+    assert abs(near.margins(lines).min()) < 1e-9 < near.margins(away).min()
+    assert abs(np.ptp(lines[:, 1])) < abs(np.ptp(away[:, 1]))
 
 
 def test_a_rank_without_a_way_back_is_left_out() -> None:
