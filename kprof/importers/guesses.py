@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The first line with a word of the name decides: "recv-wait" is a wait, "barrier-send" a barrier.
 _WORDS: Final = {
     Category.WAIT: "wait waiting await spin poll stall idle acquire",
-    Category.SYNC: "sync syncthreads barrier fence lock join rendezvous",
+    Category.SYNC: "sync syncthreads barrier fence lock join rendezvous nccl rccl",
     Category.SEND: "send put push post store write publish broadcast scatter notify",
     Category.RECV: "recv receive get pull fetch load read gather",
     Category.COMPUTE: "compute work copy gemm matmul mma gemv reduce sum add mul expert mlp "

@@ -86,14 +86,21 @@ def worst_error_ns(path: Path, ranks: list[int]) -> float:
     return float(max(errors))
 
 
-def chrome(path: Path, num_ranks: int, count: int, tick_ns: float = 1.0) -> Path:
-    """What a profiler leaves: a process per rank, each on its own clock, with kernels of NCCL."""
+def chrome(
+    path: Path, num_ranks: int, count: int, tick_ns: float = 1.0, slow_rank: int = -1
+) -> Path:
+    """What a profiler leaves: a process per rank, each on its own clock, with kernels of NCCL. The gemm of `slow_rank`
+    takes three times as long."""
     draw, events = np.random.default_rng(5), []
     for number in range(count):
         begins = number * 1e6 + draw.uniform(0, 3e5, num_ranks)
+        gemm = np.full(num_ranks, 2e5)
+        if slow_rank >= 0:
+            gemm[slow_rank] *= 3
+            begins = number * 1e6 + gemm * draw.normal(1, 0.02, num_ranks)
         for rank in range(num_ranks):
             for name, begin, end in (
-                ("gemm", begins[rank] - 2e5, begins[rank]),
+                ("gemm", begins[rank] - gemm[rank], begins[rank]),
                 ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", begins[rank], begins.max() + 2e4),
             ):
                 shown = [

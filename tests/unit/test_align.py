@@ -9,6 +9,7 @@ import pytest
 
 import kprof
 from kprof.aligning.align import align
+from kprof.analysis import Summary, find
 from kprof.capture.directory import read_manifest
 from kprof.errors import ClockError, CorruptCaptureError, OutputExistsError
 from kprof.importers import import_events
@@ -161,6 +162,21 @@ def test_an_imported_trace_of_eight_ranks_is_aligned_by_its_collectives(tmp_path
     assert found.alignment.widest_bound_ns < 30_000
     assert "rank 3: all its times are multiples of 10 ns" in found.notes
     assert Trace.open(path).is_on_one_clock
+
+
+def test_a_finding_across_imported_ranks_appears_with_the_clock(tmp_path: Path) -> None:
+    path = tmp_path / "run.kprof"
+    file = chrome(tmp_path / "t.json", 8, 60, slow_rank=3)
+    import_events("chrome", [file], path, ReadOptions(tick_ns=1))
+    before = find(Summary.of(Trace.open(path)))
+    assert before.findings == ()
+    assert any("no common clock" in doubt.sentence for doubt in before.doubts)
+    found = align(path)
+    after = find(Summary.of(Trace.open(path)))
+    assert [finding.ranks for finding in after.findings] == [(3,)]
+    assert "rank 3 runs gemm 3.0x slower than the rest" in after.findings[0].fact
+    # A rank that always comes last bounds the others from one side only, as far as they wait for it.
+    assert 2e5 < found.alignment.bound_between_ns(3, 7) < 3e5
 
 
 def test_an_import_without_collectives_is_refused_and_stays(tmp_path: Path) -> None:
