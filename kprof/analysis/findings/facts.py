@@ -30,7 +30,8 @@ class Facts:
 
     Where: `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank,
     block) pairs of single blocks; `links` are (source, destination), -1 for every one; `region`
-    where it is one.
+    where it is one. `hosts` are those whose ranks all are meant, `rail` is the n of the n-th ranks
+    of every host, `host_links` are the pairs of hosts that several links join.
 
     When: `calls` are the ordinals of the calls that have it, `costly_calls` of those that would get
     shorter; `when` is about these, and `period` is the n of "every n-th" call or event (else 0).
@@ -54,6 +55,9 @@ class Facts:
     blocks: tuple[int, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
     links: tuple[tuple[int, int], ...] = ()
+    hosts: tuple[str, ...] = ()
+    rail: int | None = None
+    host_links: tuple[tuple[str, str], ...] = ()
     region: str | None = None
     calls: tuple[int, ...] = ()
     when: When = When.ONCE

@@ -23,6 +23,7 @@ from kprof.analysis.findings.waits import waits_of
 from kprof.analysis.findings.when import When
 from kprof.analysis.hung import without_hung_calls
 from kprof.analysis.memo import memo
+from kprof.analysis.placement import Placement
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_part
@@ -114,7 +115,7 @@ def _in_trace(
     """Findings with their ids, places, waits and proofs."""
     steady = steady_part(summary)[0]
     least = float("inf")
-    for finding, waits in zip(_with_ids(findings), waits_of(steady, findings), strict=True):
+    for finding, waits in zip(_named(summary, findings), waits_of(steady, findings), strict=True):
         where_ns, tracks = place_of(summary, finding, explanation.ordinals)
         yield replace(
             finding,
@@ -143,7 +144,7 @@ def _rank_by_rank(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Ki
             if finding.kind not in taken_out
         ]
         found += _in_trace(own, explanation, its)
-    found = _with_ids(_alike(found))
+    found = _named(summary, _alike(found))
     said = "" if found else "No rank by itself has anything to fix that would shorten its calls"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0))
 
@@ -186,7 +187,8 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind])
     """What counts alone say, where times are in doubt."""
     kinds = [kind for kind in all_kinds() if kind not in taken_out]
     found = []
-    for finding in _with_ids([finding for kind in kinds for finding in kind.counted(summary)]):
+    counted_ones = [finding for kind in kinds for finding in kind.counted(summary)]
+    for finding in _named(summary, counted_ones):
         where_ns, tracks = place_of(summary, finding, finding.calls)
         found.append(replace(finding, where_ns=where_ns, tracks=tracks))
     num_calls = int(launch_starts(summary)["ordinal"].nunique())
@@ -210,15 +212,26 @@ def _not_replayed(error: CallTooLargeError) -> Doubt:
     )
 
 
-def _with_ids(findings: Sequence[Finding]) -> list[Finding]:
-    """Every finding with its id: its kind and its place, numbered where two would be the same."""
+def _named(summary: Summary, findings: Sequence[Finding]) -> list[Finding]:
+    """Every finding with the hosts or the rail that it is about, and its id: its kind and its
+    place, numbered where two would be the same."""
+    placement = Placement.of(info for info in summary.trace.ranks if info.is_recorded)
     seen: Counter[str] = Counter()
     named = []
     for finding in findings:
         name = f"{finding.kind.name}/{words.key(finding)}"
         seen[name] += 1
-        named.append(replace(finding, id=name if seen[name] == 1 else f"{name}-{seen[name]}"))
+        number = "" if seen[name] == 1 else f"-{seen[name]}"
+        named.append(replace(_placed(placement, finding), id=name + number))
     return named
+
+
+def _placed(placement: Placement, finding: Finding) -> Finding:
+    if finding.links:
+        rail = placement.rail_of_links(finding.links)
+        return replace(finding, rail=rail, host_links=placement.host_links(finding.links))
+    hosts, rail = placement.hosts_of(finding.ranks), placement.rail_of(finding.ranks)
+    return replace(finding, hosts=hosts, rail=rail)
 
 
 def _gains(finding: Finding, explanation: Explanation) -> tuple[dict[str, float], ...]:

@@ -7,7 +7,7 @@ from typing import Final
 from kprof.analysis.findings.facts import Facts
 from kprof.analysis.findings.measured import Measured
 from kprof.analysis.findings.when import When
-from kprof.analysis.wording import duration, members, percent, ratio
+from kprof.analysis.wording import duration, listed, members, percent, ratio
 
 MOST_WORDS: Final = 25
 _MOST_NAMED: Final = 4
@@ -15,12 +15,12 @@ _MOST_CALLS: Final = 8
 
 
 def place(finding: Facts) -> str:
-    """Block 3 of rank 2; Ranks 4-7; from rank 1 to rank 2."""
+    """Block 3 of rank 2; Ranks 4-7; Host node1 (ranks 8-15); from rank 1 to rank 2."""
     if finding.links:
-        return _links(finding.links)
+        return _links(finding)
     if len(finding.places) > 1 and len(finding.ranks) > 1 and len(finding.blocks) > 1:
         return f"{len(finding.places)} blocks of {members('rank', finding.ranks, _MOST_NAMED)}"
-    ranks = members("rank", finding.ranks, _MOST_NAMED) if finding.ranks else "all ranks"
+    ranks = _ranks(finding) if finding.ranks else "all ranks"
     text = (
         f"{members('block', finding.blocks, _MOST_NAMED)} of {ranks}" if finding.blocks else ranks
     )
@@ -34,7 +34,8 @@ def lowered(text: str) -> str:
 
 def is_singular(finding: Facts) -> bool:
     """Whether its place takes a verb in the singular."""
-    is_single = len(finding.ranks) <= 1 and len(finding.blocks) <= 1
+    is_group = len(finding.hosts) == 1 or finding.rail is not None
+    is_single = (is_group or len(finding.ranks) <= 1) and len(finding.blocks) <= 1
     return is_single and bool(finding.ranks or finding.blocks)
 
 
@@ -46,11 +47,35 @@ def slower(finding: Facts, than: str, *, is_one: bool | None = None) -> str:
     return f"{does} {ratio(finding.factor)} slower {than}"
 
 
-def _links(links: tuple[tuple[int, int], ...]) -> str:
-    """From rank 1 to ranks 2, 3; of links without a common end only the number."""
+def _ranks(finding: Facts) -> str:
+    """ranks 4-7; host node1 (ranks 8-15); rail 3 (ranks 3, 11, 19 ... 995)"""
+    ranks = members("rank", finding.ranks, _MOST_NAMED)
+    if 0 < len(finding.hosts) <= _MOST_NAMED:
+        return f"host{'s'[: len(finding.hosts) - 1]} {listed(finding.hosts)} ({ranks})"
+    return ranks if finding.rail is None else f"rail {finding.rail} ({ranks})"
+
+
+def _hosts(finding: Facts) -> str:
+    """from host node1 to host node2; between hosts node1 and node2; to host node2"""
+    pairs = finding.host_links
+    (sources, destinations) = ({pair[i] for pair in pairs} for i in (0, 1))
+    if len(pairs) == 2 and sources == destinations and all(a != b for a, b in pairs):
+        return f"between hosts {listed(sorted(sources))}"
+    if len(pairs) == 1 and sources == destinations:
+        return f"within host {pairs[0][0]}"
+    parts = [f"from host {pairs[0][0]}"] if len(sources) == 1 else []
+    parts += [f"to host {pairs[0][1]}"] if len(destinations) == 1 else []
+    is_across = pairs and all(a != b for a, b in pairs)
+    return " ".join(parts) or ("between hosts" if is_across else "")
+
+
+def _links(finding: Facts) -> str:
+    """From rank 1 to ranks 2, 3; of links without a common end the number, and rail or hosts."""
+    links = finding.links
     sources, destinations = (tuple(sorted({link[i] for link in links} - {-1})) for i in (0, 1))
     if len(sources) > 1 and len(destinations) > 1:
-        return f"on {len(links)} links"
+        among = _hosts(finding) if finding.rail is None else f"of rail {finding.rail}"
+        return f"on {len(links)} links {among}".rstrip()
     parts = [f"from {members('rank', sources, _MOST_NAMED)}"] if sources else []
     parts += [f"to {members('rank', destinations, _MOST_NAMED)}"] if destinations else []
     return " ".join(parts)

@@ -39,7 +39,7 @@ def ranks(report: Report, figures: Figures) -> list[Block]:
         drawn = figure(figures, "timeline", about_timeline(report)) + drawn
     if not report.are_times_known:
         return [*drawn, _counts(report)]
-    return [_efficiency(report), *drawn, *_rank_sheet(report)]
+    return [_efficiency(report), *drawn, *_group_sheet(report), *_rank_sheet(report)]
 
 
 def _efficiency(report: Report) -> Block:
@@ -65,6 +65,30 @@ def about_timeline(report: Report) -> str:
     if report.manifest.is_on_one_clock:
         return about
     return f"{about} The ranks' clocks are not aligned: compare within a lane only."
+
+
+def _group_sheet(report: Report) -> list[Block]:
+    """Work and wait of hosts and rails, where ranks are on several."""
+    rows = report.rows("hosts_and_rails")
+    if not rows:
+        return []
+    by_caused = sorted(range(len(rows)), key=lambda i: -rows[i]["caused_ns"])
+    sheet = table(
+        rows,
+        parts.words("of", "name"),
+        parts.number("ranks"),
+        parts.time("work", "work_ns"),
+        Of(Column("vs. median"), lambda row: f"{row['work_vs_median']:.2f}x"),
+        parts.time("wait", "wait_ns"),
+        parts.share("of its blocks' time", "wait_share").only_on_pages(),
+        parts.time("wait caused to others", "caused_ns"),
+        title="Hosts and rails",
+        about="Work and wait are means of the ranks. Rail n is the n-th rank of every host.",
+        what="hosts and rails",
+        which="those waited for longest",
+        importance=tuple(by_caused),
+    )
+    return [sheet]
 
 
 def _rank_sheet(report: Report) -> list[Block]:
