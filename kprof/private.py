@@ -80,12 +80,6 @@ def others_can_write(status: os.stat_result) -> bool:
     return not is_own or bool(status.st_mode & stat.S_IWOTH)
 
 
-def make_hidden(path: Path) -> None:
-    """Make a new directory that only this user can use until `share` is called; raises OSError."""
-    path.mkdir(parents=True)
-    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o077)
-
-
 def share(path: Path) -> None:
     """Give a directory of ours the mode that a new one has; raises OSError."""
     path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o777 & ~_umask())

@@ -62,7 +62,7 @@ from kprof.errors import (
     OutputExistsError,
     RegionError,
 )
-from kprof.private import make_hidden, new_file, share
+from kprof.private import new_file, share
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -305,7 +305,8 @@ def begin_capture(output: Path, force: bool) -> Path:
         )
     with writing(temporary):
         discard(temporary)
-        make_hidden(temporary)
+        # Others can neither change nor lock it.
+        temporary.mkdir(mode=0o700, parents=True)
     return temporary
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from kprof.capture.directory import finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
-from kprof.private import copy_plain, make_hidden, opened, read_plain
+from kprof.private import copy_plain, opened, read_plain
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
 _COPIED: Final = ("live", "started", "kernels")
@@ -86,7 +86,7 @@ def _make_place(directory: Path, rank: int) -> Path:
         if os.path.lexists(finished_of(place)):
             continue
         with contextlib.suppress(FileExistsError):
-            make_hidden(place)
+            place.mkdir(mode=0o700)
             break
     return place
 

@@ -30,7 +30,6 @@ from kprof.capture.shared_memory import (
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.errors import CaptureError, CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.look import look_at
-from kprof.private import make_hidden
 from kprof.recording.finishing.recover import locked as run_lock
 from kprof.recording.finishing.recover import recover
 from kprof.recording.launcher.record import RecordRequest, record, session
@@ -387,9 +386,6 @@ def test_what_is_being_recorded_is_for_its_user_alone_and_the_capture_is_as_aske
             recorder.launch("combine", ["a"])
             assert _modes(output.with_name("run.kprof.unfinished")) == 0o700
         assert _modes(output) == 0o777 & ~umask
-        place = output.with_name("copy.kprof.unfinished")
-        make_hidden(place)
-        assert _modes(place) == 0o700
     finally:
         os.umask(old)
 

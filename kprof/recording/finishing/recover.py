@@ -37,7 +37,7 @@ from kprof.capture.shared_memory import (
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
-from kprof.private import copy_plain, is_locked, make_hidden, new_file
+from kprof.private import copy_plain, is_locked, new_file
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
 # Any of these is left of a recording, however damaged it is.
@@ -104,7 +104,7 @@ def _beside(output: Path, directory: Path) -> Iterator[Path]:
             return
         _remove_left_copies(output)
         place = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-        make_hidden(place)
+        place.mkdir(mode=0o700)
         try:
             with locked(place):
                 os.close(new_file(place / COPY_NAME))
