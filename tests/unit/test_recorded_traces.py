@@ -83,6 +83,8 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
 NOTHING = "No rank, block, link or call costs 3 %. A typical call is "
 LAST_WAVE = "Not all blocks fit at once, and the last wave is not full; changing this alone would save up to "
 HEADLINES = {
+    # Of four calls of processes that take turns on the GPU; the story is in the spans of NCCL's.
+    "collectives-triton_cpp_nccl-2on1xH100": "All ranks are 4.7x slower than usual",
     "all_to_all-token_flags-4xH200-skew3-264blocks": "combine/send runs on only 23-29 of 264 blocks; "
     "spreading it would save up to 32 %",
     "all_to_all-balanced-4xH200-skew3-264blocks": "Rank 3 has 3.0x as many items in dispatch/send as "
@@ -295,3 +297,17 @@ def test_no_arrow_runs_backwards_in_perfetto(
     found = directions(some, path, processor)
     assert found.num_found == found.num_written
     assert found.num_reversed == 0
+
+
+def test_in_nccls_all_reduce_a_rank_waits_for_the_one_with_a_busy_kernel_before() -> None:
+    trace = Trace.open(TRACES / "collectives-triton_cpp_nccl-2on1xH100.kprof")
+    waits = trace.frame(
+        "SELECT ordinal, rank, peer, max(duration_ns) AS ns FROM events WHERE region = 'nccl/wait' "
+        "GROUP BY ALL ORDER BY ordinal"
+    )
+    # Both processes begin the first call when a turn on the GPU comes.
+    late = waits[waits["ordinal"] > 0]
+    assert late[["rank", "peer"]].to_numpy().tolist() == [[0, 1]] * 3
+    assert late["ns"].between(6_700_000, 6_800_000).all()
+    kernels = trace.frame("SELECT DISTINCT kernel FROM launches ORDER BY kernel")["kernel"].tolist()
+    assert kernels == ["AllReduce RING LL", "all_reduce/oneshot", "oneshot"]
