@@ -27,6 +27,7 @@ from kprof.recording.launcher.record import (
     MAX_PROCS,
     RecordRequest,
     launch_arguments,
+    module_command,
     record,
     session,
 )
@@ -290,7 +291,7 @@ def test_absurd_numbers_of_ranks_are_refused_with_the_limit_and_its_reason(num_p
 def test_ranks_are_started_by_torchrun(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert launch_arguments(["python", "x.py", "--flag"], 3) == [
-        *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
+        *[*module_command("torch.distributed.run"), "--standalone"],
         *["--nproc-per-node", "3", "--no-python", sys.executable, "x.py", "--flag"],
     ]
 
