@@ -218,14 +218,11 @@ def test_without_flows_it_is_said_what_cannot_be_known() -> None:
     assert DoubtKind.NO_FLOWS in kinds(found_in(build.trace()))
 
 
-def test_ranks_without_one_clock_are_judged_by_themselves() -> None:
+def test_ranks_without_one_clock_are_compared_by_durations() -> None:
     found = found_in(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
     assert doubt(found, DoubtKind.UNALIGNED_CLOCKS).is_grave
-    by_count, *by_itself = found.findings
-    assert (by_count.kind.name, by_count.ranks, by_count.is_timed) == ("uneven_work", (3,), False)
-    assert {rank for finding in by_itself for rank in finding.ranks} == set(range(8))
-    assert {finding.region for finding in by_itself} == {"dispatch/copy"}
-    assert all(finding.is_timed for finding in by_itself)
+    first = found.findings[0]
+    assert (first.kind.name, first.ranks, first.is_timed) == ("uneven_work", (3,), True)
 
 
 def on_cpu(trace: Trace, num_cores: int) -> Trace:
@@ -476,7 +473,7 @@ def test_a_hole_is_no_idle_gap_where_waits_are_not_recorded() -> None:
 
 
 def test_ranks_that_are_slow_in_different_calls_are_not_named_together() -> None:
-    """Without a common clock each rank is judged by itself, and its calls are its own."""
+    """Also without a common clock: a rank is compared with the others call by call."""
     calls_of = {0: (3, 6), 1: (9, 11, 13)}
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', 2, is_aligned=False)
     for call, rank, block in product(range(16), (0, 1), range(4)):
@@ -486,7 +483,7 @@ def test_ranks_that_are_slow_in_different_calls_are_not_named_together() -> None
         at = {"launch": call, "rank": rank, "block": block, "start_ns": 1_000_000 * call}
         build.span(region="copy", duration_ns=length_ns, **at)
     found = found_in(build.trace()).findings
-    slow = {each.ranks: each for each in found if each.kind.name == "slow_call"}
+    slow = {each.ranks: each for each in found if each.kind.name == "slow"}
     assert {ranks: each.calls for ranks, each in slow.items()} == {
         (rank,): calls for rank, calls in calls_of.items()
     }

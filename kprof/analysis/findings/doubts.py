@@ -166,7 +166,7 @@ def _unaligned(summary: Summary) -> Doubt | None:
     reason = trace.manifest.alignment_note or "the recording has no clock calibration"
     return Doubt(
         DoubtKind.UNALIGNED_CLOCKS,
-        f"The ranks have no common clock ({reason}): each is analysed by itself",
+        f"The ranks have no common clock ({reason}): only durations are compared",
         "record with clock calibration to see what one rank costs the others",
         _COMMON_CLOCK,
         is_grave=True,

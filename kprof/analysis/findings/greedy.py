@@ -34,8 +34,9 @@ from kprof.analysis.findings.thresholds import (
     OF_ONE_CLASS,
     TOGETHER,
 )
+from kprof.analysis.replay.elastic import replay_of
 from kprof.analysis.replay.elements import edit_of
-from kprof.analysis.replay.replay import Edit, Replay
+from kprof.analysis.replay.replay import Edit
 from kprof.analysis.replay.spans import Floats
 
 
@@ -88,7 +89,7 @@ class Search:
         # Each with the numbers of those that it unites, which may hide one another.
         single: list[tuple[Candidate, tuple[int, ...]]] = [(one, ()) for one in candidates]
         self.candidates = single + with_scattered(basis, candidates)
-        self.replay = Replay(basis.graph)
+        self.replay = replay_of(basis.graph)
         self.left = np.ones(len(basis.elements))
         self.ends = self.replay.call_ends([Edit()])[0]
         # Whether something is left that gains enough, but only once.

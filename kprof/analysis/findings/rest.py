@@ -15,17 +15,16 @@ from kprof.analysis.replay.critical_path import critical_regions
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
-from kprof.errors import SelectionError
+from kprof.errors import ClockError, SelectionError
 
 _MOST_NAMED: Final = 3
 
 
 def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Finding]) -> Rest:
-    """How much the findings explain together, and what is left; needs the ranks on one clock."""
+    """How much the findings explain together, and what is left."""
     explained = min(1.0, sum(finding.share for finding in findings))
-    table = steady_efficiency(summary)
-    useful = float(table["parallel_efficiency"].iloc[0]) if len(table) else 1.0
-    unexplained = max(0.0, 1.0 - explained - useful)
+    useful = _useful(summary)
+    unexplained = None if useful is None else max(0.0, 1.0 - explained - useful)
     made_of = _made_of(summary)
     parts = ingredients(summary, made_of)
     below = _below(summary, explanation)
@@ -79,6 +78,14 @@ def _path(made_of: tuple[tuple[str, float], ...]) -> str:
     return f". {made}" if made else ""
 
 
+def _useful(summary: Summary) -> float | None:
+    """The parallel efficiency; None where ranks have no clock in common."""
+    if not summary.trace.is_on_one_clock:
+        return None
+    table = steady_efficiency(summary)
+    return float(table["parallel_efficiency"].iloc[0]) if len(table) else 1.0
+
+
 def _made_of(summary: Summary) -> tuple[tuple[str, float], ...]:
     """Regions on the critical path of the call of median length.
 
@@ -86,7 +93,7 @@ def _made_of(summary: Summary) -> tuple[tuple[str, float], ...]:
     """
     try:
         table = critical_regions(summary)
-    except SelectionError:
+    except (SelectionError, ClockError):
         return ()
     shares = table.groupby("region")["share"].sum().sort_values(ascending=False)
     return tuple((str(region), float(share)) for region, share in shares.items())

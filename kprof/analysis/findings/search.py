@@ -20,7 +20,6 @@ from kprof.analysis.findings.places import place_of, place_of_design
 from kprof.analysis.findings.rest import rest_of
 from kprof.analysis.findings.sampled_blocks import some_blocks
 from kprof.analysis.findings.waits import waits_of
-from kprof.analysis.findings.when import When
 from kprof.analysis.hung import without_hung_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.placement import Placement
@@ -60,8 +59,6 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     if all(RestsOn.TIMES not in kind.rests_on for kind in set(all_kinds()) - taken_out):
         return _by_count(summary, doubts, taken_out)
     try:
-        if not summary.trace.is_on_one_clock:
-            return _rank_by_rank(summary, doubts, taken_out)
         explanation = explain_summary(summary, taken_out)
     except CallTooLargeError as error:
         if sample := some_blocks(summary):
@@ -75,10 +72,6 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
         for finding in explanation.findings
         if finding.kind not in taken_out
     ]
-    if not findings and _has_no_flows(doubts):
-        by_itself = _rank_by_rank(summary, doubts, taken_out)
-        if by_itself.findings:
-            return by_itself
     rest = rest_of(summary, explanation, findings)
     return Findings(
         (*doubts, *_of_sample(explanation)),
@@ -116,7 +109,7 @@ def _in_trace(
     steady = steady_part(summary)[0]
     least = float("inf")
     for finding, waits in zip(_named(summary, findings), waits_of(steady, findings), strict=True):
-        where_ns, tracks = place_of(summary, finding, explanation.ordinals)
+        where_ns, tracks = place_of(_on_one_clock(summary, finding), finding, explanation.ordinals)
         yield replace(
             finding,
             waits=waits,
@@ -130,23 +123,11 @@ def _in_trace(
         least = min(least, finding.gain_ns)
 
 
-def _rank_by_rank(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind]) -> Findings:
-    """What each rank would gain by itself, and what counts say: ranks have no clock in common, or
-    nothing joins their sends and waits."""
-    found = list(_by_count(summary, doubts, taken_out).findings)
-    ranks = [info.rank for info in summary.trace.ranks]
-    for rank in ranks[:_MOST_RANKS]:
-        own = summary.select(ranks=(rank,))
-        explanation = explain_summary(own, taken_out)
-        its = [
-            _looked_up(own, replace(finding, ranks=(rank,)))
-            for finding in explanation.findings
-            if finding.kind not in taken_out
-        ]
-        found += _in_trace(own, explanation, its)
-    found = _named(summary, _alike(found))
-    said = "" if found else "No rank by itself has anything to fix that would shorten its calls"
-    return Findings(tuple(doubts), tuple(found), Rest(said, 0.0))
+def _on_one_clock(summary: Summary, finding: Finding) -> Summary:
+    """The part of a run in which a stretch of time means something: one rank, if clocks differ."""
+    if summary.trace.is_on_one_clock:
+        return summary
+    return summary.select(ranks=(finding.ranks or (summary.trace.ranks[0].rank,))[:1])
 
 
 def _known_limits(
@@ -158,29 +139,6 @@ def _known_limits(
         return ()
     hidden = _OF_ALL_BLOCKS if resting_on(frozenset({RestsOn.ALL_BLOCKS})) <= taken_out else ()
     return tuple(limit for limit in limits if limit.kind not in hidden)
-
-
-def _has_no_flows(doubts: list[Doubt]) -> bool:
-    """Whether waits take as long in every replay, so that no other rank gets faster."""
-    return any(doubt.kind is DoubtKind.NO_FLOWS for doubt in doubts)
-
-
-def _alike(found: list[Finding]) -> list[Finding]:
-    """Counts first, then by gain. What several ranks have alike, in the same calls if not in all,
-    is one finding, that of the rank with the largest gain, which names them all."""
-    groups: dict[object, list[Finding]] = {}
-    for finding in sorted(found, key=lambda finding: (finding.is_timed, -finding.gain_ns)):
-        is_own = finding.ranks if not finding.is_timed else ()
-        calls = () if finding.when is When.ALWAYS else finding.costly_calls
-        key = finding.kind, finding.blocks, finding.region, is_own, calls
-        groups.setdefault(key, []).append(finding)
-    united = []
-    for first, *others in groups.values():
-        ranks = tuple(sorted({rank for f in (first, *others) for rank in f.ranks}))
-        # Its own places and facts are those of one rank.
-        of_all = replace(first, ranks=ranks, particulars=None if others else first.particulars)
-        united.append(replace(of_all, places=()))
-    return united
 
 
 def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind]) -> Findings:

@@ -11,6 +11,7 @@ import numpy as np
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import Call, call_lengths, launches_of_calls, typical_call
 from kprof.analysis.memo import memo
+from kprof.analysis.replay.elastic import begun_together
 from kprof.analysis.replay.graph import Graph, build_graph
 from kprof.analysis.replay.spans import load_spans
 from kprof.analysis.summary import Summary, sql_list
@@ -70,10 +71,8 @@ def _load_graph(summary: Summary, call: Call) -> Graph:
 def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     """The calls of a trace that are replayed: all but warm-ups, or a sample of them by length.
 
-    None if the trace has no calls. Raises ClockError on unaligned clocks, and SelectionError if a
-    call is too large.
+    None if the trace has no calls. Raises SelectionError if a call is too large.
     """
-    summary.trace.require_alignment("what would make the run shorter")
     lengths = call_lengths(summary)
     ordinals = [int(ordinal) for ordinal in lengths.index.tolist()]
     if len(ordinals) == 0:
@@ -92,6 +91,8 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     wanted = [int(steady.index[position]) for position in sample]
     bound_ns = worst_bound_ns(summary)
     spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
+    if not summary.trace.is_on_one_clock:
+        spans = begun_together(spans)
     graph = build_graph(spans, bound_ns)
     return ReplayedCalls(graph, bound_ns, tuple(wanted), warm_up, len(ordinals))
 

@@ -235,9 +235,13 @@ class Replay:
     def call_ends(self, edits: Sequence[Edit]) -> Floats:
         """The end of every call after every edit: edits x calls, ns on the clock of the spans."""
         at_once = max(1, min(_MOST_AT_ONCE, _TABLE_BYTES // (8 * self.num_nodes)))
-        calls = self.row[self.calls]
-        parts = [self._run(edits[i : i + at_once])[calls].T for i in range(0, len(edits), at_once)]
-        return np.concatenate(parts) if parts else np.zeros((0, len(calls)))
+        parts = [self._ends(edits[i : i + at_once]) for i in range(0, len(edits), at_once)]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.calls)))
+
+    def _ends(self, edits: Sequence[Edit]) -> Floats:
+        """`call_ends` of edits that fit into one table."""
+        ends: Floats = self._run(edits)[self.row[self.calls]].T
+        return ends
 
     def keep(self, edit: Edit) -> None:
         """Make an edit part of the graph: later edits come on top of it."""

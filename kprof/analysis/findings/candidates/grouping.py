@@ -174,7 +174,12 @@ def _are_apart(one: Candidate, other: Candidate) -> bool:
 def _alike(united: list[Candidate]) -> list[Candidate]:
     """Places that are alike are one candidate: ranks 4 to 7, or a straggler that moves."""
     ordered = sorted(united, key=lambda h: -float(h.saved_ns.sum()))
-    return [_together(group) for group in _groups(ordered, _are_alike)]
+    found: list[Candidate] = []
+    for group in _groups(ordered, _are_alike):
+        # Two places in calls of their own do not move, unless they take turns.
+        is_chance = len(group) == 2 and _are_apart(*group) and not _take_turns(group)
+        found += group if is_chance else [_together(group)]
+    return found
 
 
 def with_scattered(basis: Basis, found: list[Candidate]) -> list[tuple[Candidate, tuple[int, ...]]]:
