@@ -10,13 +10,17 @@
       "doubts": [{kind, sentence, remedy, takes_out: [kind], is_grave, ranks, evidence}],
       "findings": [{id, kind, sentence, details, advice, ranks, blocks, places: [[rank, block]],
                     links: [[from, to]], hosts: [name], rail: n | null,
-                    host_links: [[from, to]], region, calls, costly_calls, when, period,
-                    gain_ns, alone_ns, interval_ns: [low, high], share, factor,
+                    host_links: [[from, to]], region, processors, position,
+                    calls, costly_calls, when, period,
+                    gain_ns, alone_ns, interval_ns: [low, high], share,
+                    together: [n, share], factor,
                     waits: [{region, ranks, peers, wait_ns, share}], evidence: [row],
                     where_ns: [from, to] | null, tracks: [[rank, block]],
                     view: "command that opens the trace there" | null}],
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]],
-               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits, below},
+               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits, below,
+               differences: [{region, is_gap, by, slow, best, factor, gain_ns, share, sentence}],
+               refused: how many findings contradicted the recording, and are not shown},
       "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped,
@@ -158,6 +162,8 @@ def finding_row(finding: Finding) -> dict[str, object]:
         "rail": finding.rail,
         "host_links": finding.host_links,
         "region": finding.region,
+        "processors": finding.processors,
+        "position": finding.position,
         "calls": finding.calls,
         "costly_calls": finding.costly_calls,
         "when": finding.when.value,
@@ -166,6 +172,7 @@ def finding_row(finding: Finding) -> dict[str, object]:
         "alone_ns": finding.alone_ns if is_timed else None,
         "interval_ns": finding.interval_ns if is_timed else None,
         "share": finding.share if is_timed else None,
+        "together": finding.together,
         "factor": finding.factor,
         "waits": [asdict(wait) for wait in finding.waits],
         "evidence": finding.evidence,
@@ -176,9 +183,10 @@ def finding_row(finding: Finding) -> dict[str, object]:
 
 def rest_row(rest: Rest) -> dict[str, object]:
     """The fields of the rest."""
-    names = ("kind", "region", "gain_ns", "share", "blocks")
+    names = ("kind", "region", "gain_ns", "share", "blocks", "ranks")
     return asdict(rest) | {
         "limits": [{name: getattr(limit, name) for name in names} for limit in rest.limits],
+        "differences": [asdict(one) | {"sentence": one.sentence} for one in rest.differences],
         "ingredients": [
             {
                 "region": part.region,

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from kprof.analysis.findings import Finding, LimitKind, When, explain_trace
-from kprof.analysis.findings.candidates.candidate import Candidate, Place
+from kprof.analysis.findings.candidates.candidate import Candidate, Place, basis_of
 from kprof.analysis.findings.candidates.excess import Cells, find_deviations
-from kprof.analysis.findings.candidates.grouping import _alike
-from kprof.errors import ClockError
+from kprof.analysis.findings.candidates.grouping import _alike_groups
+from kprof.analysis.findings.greedy import Search, candidates_of
+from kprof.analysis.replay.load import calls_to_replay
+from kprof.analysis.summary import Summary
 from kprof.trace import Trace
 from patterns.machine import Machine, Steps, Track, Work
 from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
@@ -213,7 +215,8 @@ def test_with_fewer_blocks_it_is_the_reduction() -> None:
 
 
 def test_dealt_out_evenly_what_is_left_is_the_source_with_more_tokens() -> None:
-    (finding,) = explained("all_to_all-balanced-4xH200-skew3-264blocks")
+    finding, *others = explained("all_to_all-balanced-4xH200-skew3-264blocks")
+    assert sum(other.share for other in others) < 0.05
     assert (finding.kind.name, finding.ranks) == ("uneven_work", (3,))
 
 
@@ -247,5 +250,28 @@ def test_hypotheses_are_compared_by_medians_that_are_worked_out_once(
         return median(values)
 
     monkeypatch.setattr(np, "median", counting)
-    assert len(_alike(found)) == 20
+    assert len(_alike_groups(found)) == 20
     assert len(medians) == 20
+
+
+def test_what_gains_more_than_its_waits_and_work_is_refused() -> None:
+    run = simulate(run_of(Cause(Kind.SLOW, 3.0, ALWAYS, ranks=(1,))))
+    replayed = calls_to_replay(Summary.of(run.trace()))
+    assert replayed is not None
+    basis = basis_of(replayed.graph)
+    candidates = candidates_of(basis)
+    search = Search(basis, candidates)
+    work_ns = np.array([candidate.saved_ns.sum() for candidate in candidates])
+    assert all(
+        search._carries(one, np.array([ns])) for one, ns in zip(candidates, work_ns, strict=True)
+    )
+    assert not any(
+        search._carries(one, np.array([2 * ns]))
+        for one, ns in zip(candidates, work_ns, strict=True)
+    )
+
+
+def test_an_interval_contains_what_leaving_out_one_call_gives() -> None:
+    occasional = (0.0,) * 4 + (1.0,) + (0.0,) * 7
+    found = only_finding(run_of(Cause(Kind.SLOW, 4.0, occasional, ranks=(1,))), error=0.05)
+    assert found.interval_ns[0] == 0.0

@@ -10,9 +10,11 @@ import pytest
 from kprof.analysis import Summary
 from kprof.analysis.findings import Finding, Kind, Limit, LimitKind, When
 from kprof.analysis.findings.counts import item_counts
+from kprof.analysis.findings.differences import By, Difference
 from kprof.analysis.findings.growth import growth_sentence
 from kprof.analysis.findings.kinds import all_kinds, named
 from kprof.analysis.findings.words import MOST_WORDS
+from kprof.analysis.wording import duration
 from synthetic import TraceBuilder
 
 SLOW_BLOCK = Finding(
@@ -162,6 +164,41 @@ def test_calls_that_have_it_without_being_longer_for_it_are_told_from_those_that
 @pytest.mark.parametrize("kind", LimitKind)
 def test_every_limit_has_a_short_sentence(kind: LimitKind) -> None:
     assert len(Limit(kind, "region", 1.0, 0.1).sentence.split()) <= MOST_WORDS
+
+
+def test_gains_are_said_per_call() -> None:
+    details = replace(SLOW_BLOCK, total_ns=1_200_000.0).details[0]
+    expected = f"Saves {duration(10_000)} of {duration(100_000)} per call"
+    assert details.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"blocks": (), "places": (), "processors": (5,)}, "SM 5 of rank 2 runs combine/send 3.0x"),
+        (
+            {"kind": "slow_events", "position": "last"},
+            "The last combine/send on every track is 3.0x slower than the others",
+        ),
+        ({"together": (2, 0.63)}, "Block 3 of rank 2 runs combine/send 3.0x"),
+    ],
+)
+def test_what_is_no_block_and_what_pays_only_together_is_said(
+    changes: dict[str, Any], expected: str
+) -> None:
+    sentence = changed(changes).sentence
+    assert sentence.startswith(expected)
+    assert len(sentence.split()) <= MOST_WORDS
+    if "together" in changes:
+        assert sentence.endswith("up to 63 %, but only all 2 together")
+
+
+@pytest.mark.parametrize("by", By)
+def test_a_difference_names_the_slow_places_and_the_best_one(by: By) -> None:
+    one = Difference("send", False, by, (0, 2), 1, 8.84, 1e6, 0.4)
+    assert one.sentence.endswith(": up to 40 %")
+    assert "8.8x as long" in one.sentence
+    assert len(f"No place alone costs 3 %, but {one.sentence}".split()) <= MOST_WORDS
 
 
 def test_items_of_a_region_without_rows_are_not_counted() -> None:

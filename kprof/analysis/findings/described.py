@@ -23,7 +23,7 @@ def finding_of(
     them. `main` is the class that gains almost all of it by itself, or None."""
     graph = basis.graph
     lengths = (graph.call_end - graph.call_start).astype(float)
-    costly = _costly(candidate, gains_ns)
+    costly = _costly(candidate, gains_ns / np.maximum(1.0, lengths))
     when, period = when_of(candidate.calls, costly, candidate.excess, gains_ns, candidate.is_moving)
     gain, total = float(gains_ns.sum()), float(lengths.sum())
     kind = _kind(basis, candidate, main)
@@ -32,6 +32,7 @@ def finding_of(
         where,
         region=_region(basis, candidate, main),
         calls=_ordinals(basis, candidate.calls),
+        position=candidate.position,
         when=when,
         period=candidate.period or period,
         gain_ns=gain,
@@ -55,6 +56,9 @@ def _at(places: tuple[Place, ...], kind: Kind) -> Finding:
     if places[0].is_link:
         return Finding(kind=kind, links=pairs)
     ranks = tuple(sorted({first for first, _ in pairs} - {ALL}))
+    if places[0].is_processor:
+        processors = tuple(sorted({second for _, second in pairs}))
+        return Finding(kind=kind, ranks=ranks, processors=processors)
     blocks = tuple(sorted({second for _, second in pairs} - {ALL}))
     is_open = any(ALL in pair for pair in pairs)
     places_of = () if is_open else pairs
@@ -94,14 +98,19 @@ def _is_main(basis: Basis, candidate: Candidate, main: int | None) -> Bools:
 
 def _region(basis: Basis, candidate: Candidate, main: int | None) -> str | None:
     """The region that almost all of what is taken off belongs to."""
-    if main is None or basis.classes[main].family is Family.LAUNCH:
+    if main is not None and basis.classes[main].family is Family.LAUNCH:
         return None
     is_main = _is_main(basis, candidate, main)
+    chosen, saved_ns = candidate.chosen[is_main], candidate.saved_ns[is_main]
+    # Launches are of no region, and count against every one.
+    is_span = basis.elements.family[chosen] != Family.LAUNCH
     spans = basis.graph.spans
-    region = spans.region[basis.elements.at[candidate.chosen[is_main]]]
-    saved = np.bincount(region, weights=candidate.saved_ns[is_main])
+    region = spans.region[basis.elements.at[chosen[is_span]]]
+    if len(region) == 0:
+        return None
+    saved = np.bincount(region, weights=saved_ns[is_span])
     best = int(saved.argmax())
-    return spans.region_names[best] if saved[best] >= OF_ONE_REGION * saved.sum() else None
+    return spans.region_names[best] if saved[best] >= OF_ONE_REGION * saved_ns.sum() else None
 
 
 def _interval(gains: Floats, lengths: Floats) -> tuple[float, float]:
@@ -114,11 +123,15 @@ def _interval(gains: Floats, lengths: Floats) -> tuple[float, float]:
         return gain, gain
     drawn = np.random.default_rng(0).integers(0, count, (1000, count))
     shares = gains[drawn].sum(axis=1) / np.maximum(1.0, lengths[drawn].sum(axis=1))
-    low, high = np.quantile(shares, [0.05, 0.95]) * total
+    # What it is without any single call is in it, too: a gain of one call is known that badly.
+    without = (gain - gains) / np.maximum(1.0, total - lengths)
+    low, high = (np.quantile(shares, [0.05, 0.95]) * total).tolist()
+    low, high = min(low, without.min() * total), max(high, without.max() * total)
     return min(gain, max(0.0, float(low))), max(gain, min(total, float(high)))
 
 
-def _costly(candidate: Candidate, gains: Floats) -> Bools:
-    """Which of the calls that have it would get shorter: all, unless others hide it there."""
-    is_costly: Bools = candidate.calls & (gains >= LEAST_OF_CALL * gains.max(initial=0.0))
+def _costly(candidate: Candidate, shares: Floats) -> Bools:
+    """Which of the calls that have it would get shorter, given by which share: all, unless others
+    hide it there."""
+    is_costly: Bools = candidate.calls & (shares >= LEAST_OF_CALL * shares.max(initial=0.0))
     return is_costly if is_costly.any() else candidate.calls

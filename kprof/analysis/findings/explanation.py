@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from kprof.analysis.findings.candidates.candidate import basis_of
 from kprof.analysis.findings.candidates.grown import grown_since
+from kprof.analysis.findings.differences import Difference, differences_of
 from kprof.analysis.findings.finding import Finding, Kind
 from kprof.analysis.findings.greedy import Search, candidates_of
 from kprof.analysis.findings.limits import Limit, limits_of
@@ -32,7 +33,8 @@ class Explanation:
     `ordinals` are the calls that were looked at, `warm_up` those left out as such, of `num_calls`;
     `total_ns` is what those looked at took together. `below` is a rank that has many more items
     than the others, where that costs less than a finding must; all that is no finding costs less
-    than `least_share`.
+    than `least_share`. `differences` between places are what is left (`differences.py`).
+    `refused` candidates contradicted the recording: they gained more than what carries them.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -43,10 +45,12 @@ class Explanation:
     total_ns: float = 0.0
     below: Finding | None = None
     least_share: float = LEAST_GAIN
+    differences: tuple[Difference, ...] = ()
+    refused: int = 0
 
 
 def explain_trace(trace: Trace) -> Explanation:
-    """Explain a trace; raises ClockError where ranks are not on one clock."""
+    """Explain a trace."""
     return explain_summary(Summary.of(trace))
 
 
@@ -56,7 +60,7 @@ def explain_summary(summary: Summary, left_out: frozenset[Kind] = frozenset()) -
 
     Findings of the kinds `left_out` are not looked for: others get what those would explain.
 
-    Raises ClockError, and SelectionError where one call has more events than are replayed.
+    Raises SelectionError where one call has more events than are replayed.
     """
     replayed = calls_to_replay(summary)
     if replayed is None:
@@ -64,7 +68,11 @@ def explain_summary(summary: Summary, left_out: frozenset[Kind] = frozenset()) -
     basis = basis_of(replayed.graph)
     search = Search(basis, candidates_of(basis, replayed.bound_ns, left_out))
     found = _explanation(search, replayed)
-    return replace(found, limits=limits_of(basis, search.left, LEAST_GAIN))
+    return replace(
+        found,
+        limits=limits_of(basis, search.left, LEAST_GAIN),
+        differences=differences_of(basis, search.replay, search.left),
+    )
 
 
 def explain_growth(base: Summary, candidate: Summary) -> Explanation:
@@ -92,5 +100,6 @@ def _explanation(search: Search, replayed: ReplayedCalls) -> Explanation:
         num_calls=replayed.num_calls,
         total_ns=search.total_ns,
         below=search.below(),
+        refused=search.refused,
         least_share=LEAST_GAIN_ONCE if search.has_chance else LEAST_GAIN,
     )

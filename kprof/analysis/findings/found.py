@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kprof.analysis.findings import words
+from kprof.analysis.findings.differences import Difference
 from kprof.analysis.findings.doubt import Doubt, DoubtKind
 from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.limits import Limit, LimitKind
@@ -45,7 +46,8 @@ class Rest:
     kernel's design costs at most, each by itself, the largest first. `made_of` are the regions on
     the critical path of the call of median length, the largest share first; `ingredients` says of
     the largest ones how fast they are and what to do about them. `below` says what stands out in
-    the counts and costs too little for a finding.
+    the counts and costs too little for a finding; `differences` are the largest ones between
+    places that no finding takes away. `refused` findings contradicted the recording.
     """
 
     sentence: str
@@ -56,11 +58,13 @@ class Rest:
     made_of: tuple[tuple[str, float], ...] = ()
     ingredients: tuple[Ingredient, ...] = ()
     below: str = ""
+    differences: tuple[Difference, ...] = ()
+    refused: int = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether blocks work nearly all of the time."""
-        return self.useful is None or self.useful >= IS_BUSY
+        return self.useful is not None and self.useful >= IS_BUSY
 
 
 @dataclass(frozen=True)

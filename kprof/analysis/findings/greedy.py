@@ -28,14 +28,19 @@ from kprof.analysis.findings.thresholds import (
     ABOUT_AS_MUCH,
     LEAST_GAIN,
     LEAST_GAIN_ONCE,
+    LEAST_GAIN_TOGETHER,
     MANY_MORE,
+    MOST_BEYOND_CARRIED,
     MOST_FINDINGS,
+    MOST_TOGETHER,
+    MOST_TRIED_TOGETHER,
     MOSTLY_WITHIN,
+    NEEDED_TOGETHER,
     OF_ONE_CLASS,
     TOGETHER,
 )
 from kprof.analysis.replay.elastic import replay_of
-from kprof.analysis.replay.elements import edit_of
+from kprof.analysis.replay.elements import Family, edit_of
 from kprof.analysis.replay.replay import Edit
 from kprof.analysis.replay.spans import Floats
 
@@ -95,6 +100,8 @@ class Search:
         # Whether something is left that gains enough, but only once.
         self.has_chance = False
         self.used: list[Candidate] = []
+        # How many would gain more than the waits and the work that they are about.
+        self.refused = 0
         lengths = (basis.graph.call_end - basis.graph.call_start).astype(float)
         self.total_ns = float(lengths.sum())
 
@@ -112,14 +119,51 @@ class Search:
                 alone = totals.copy()
             self._weigh(totals)
             if totals.max() < LEAST_GAIN * self.total_ns:
+                single = [i for i in open_ones if len(candidates[i].places) == 1]
+                together = self._only_together([i for i in single if not candidates[i].is_alone])
+                found += self._findings_together([candidates[i] for i in together])
                 break
             best = self._choose(candidates, totals)
             by_call = gains[open_ones.index(best)]
+            if not self._carries(candidates[best], by_call):
+                self.refused += 1
+                open_ones.remove(best)
+                continue
             found.append(self._finding(candidates[best], by_call, float(alone[best])))
             self._apply(candidates[best])
             self.used.append(candidates[best])
             open_ones.remove(best)
         return found
+
+    def _only_together(self, numbers: list[int]) -> list[int]:
+        """Two or three candidates that hide each other: none gains anything, all of them much."""
+        candidates = [self.candidates[i][0] for i in numbers]
+        large = sorted(range(len(numbers)), key=lambda i: -float(candidates[i].saved_ns.sum()))
+        kept = large[:MOST_TRIED_TOGETHER]
+        if len(kept) < 2:
+            return []
+        least_ns = LEAST_GAIN_TOGETHER * self.total_ns
+        while True:
+            tried = [kept, *([i for i in kept if i != gone] for gone in kept if len(kept) > 1)]
+            unions = [union([candidates[i] for i in part], ()) for part in tried]
+            gain, *without = self._gains(unions).sum(axis=1).tolist()
+            if gain < least_ns or len(kept) < 2:
+                return []
+            needless = int(np.argmax(without))
+            if without[needless] < NEEDED_TOGETHER * gain:
+                return [numbers[i] for i in kept] if len(kept) <= MOST_TOGETHER else []
+            kept = tried[1 + needless]
+
+    def _findings_together(self, candidates: list[Candidate]) -> list[Finding]:
+        """Each with what it gains on top of those before it, and all of them with all gains."""
+        found = []
+        for candidate in candidates:
+            gains = self._gains([candidate])[0]
+            found.append(self._finding(candidate, gains, float(gains.sum())))
+            self._apply(candidate)
+            self.used.append(candidate)
+        share = sum(finding.share for finding in found)
+        return [replace(finding, together=(len(found), share)) for finding in found]
 
     def below(self) -> Finding | None:
         """Of the ranks that have many more items than the others, and that are not found, the one
@@ -142,6 +186,20 @@ class Search:
     def _finding(self, candidate: Candidate, gains_ns: Floats, alone_ns: float) -> Finding:
         main = self._main_class(candidate, float(gains_ns.sum()))
         return finding_of(self.basis, candidate, gains_ns, main, alone_ns)
+
+    def _carries(self, candidate: Candidate, gains_ns: Floats) -> bool:
+        """Whether it gains no more than its work, and its waits as recorded or as they are left."""
+        elements, graph, chosen = self.basis.elements, self.basis.graph, candidate.chosen
+        carried_ns = candidate.saved_ns * self.left[chosen]
+        is_wait = elements.family[chosen] == Family.TRAVEL
+        if is_wait.any():
+            at, spans = elements.at[chosen[is_wait]], graph.spans
+            ends = self.replay.span_ends(Edit())
+            before = graph.before[at]
+            begins = np.where(before >= 0, ends[before] + graph.gap_ns[at], spans.start[at])
+            waited = np.maximum(ends[at] - begins, spans.end[at] - spans.start[at])
+            carried_ns[is_wait] = np.minimum(carried_ns[is_wait], waited)
+        return bool(gains_ns.sum() <= MOST_BEYOND_CARRIED * carried_ns.sum())
 
     def _weigh(self, totals: Floats) -> None:
         """Set to 0 what is no explanation of its own, in place."""
@@ -190,6 +248,9 @@ class Search:
         if least != best and self._gain_after(candidates[least], candidates[best]) >= least_ns:
             least = best
         for other in np.flatnonzero(totals >= ABOUT_AS_MUCH * totals[least]).tolist():
+            if candidates[least].is_moving and candidates[other].places[0].is_processor:
+                # Blocks move over an SM that is slow.
+                return int(other)
             has_more = _has_more_items(candidates[other])
             if has_more and candidates[other].places == candidates[least].places:
                 return int(other)

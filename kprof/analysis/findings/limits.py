@@ -11,6 +11,8 @@ without one thing; they overlap, and so they do not add up.
     arrival order  a track takes what comes first; what follows all of its waits stays behind them
     waves          blocks that found no room at first: their work dealt out evenly over the places
     launches       a block begins when the block of its number of the launch before has ended
+    between launches    a launch begins when the one before it on its rank has ended
+    serial         what only one rank does takes no time
     few blocks     the work of launches with few blocks is spread over all processors
     few producers, shallow queue, small items    queues between warps of a block: see queues.py
 """
@@ -32,7 +34,7 @@ from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.queues import changes_of
 from kprof.analysis.replay.replay import Change, Edit, Replay
 from kprof.analysis.replay.spans import Floats, Ints
-from kprof.analysis.wording import percent
+from kprof.analysis.wording import members, percent
 
 # More than any call takes: an edge that is so much shorter holds nobody up.
 _GONE_NS: Final = 1e15
@@ -47,6 +49,8 @@ class LimitKind(str, Enum):
     ARRIVAL_ORDER = "arrival_order"
     WAVES = "waves"
     LAUNCHES = "launches"
+    BETWEEN_LAUNCHES = "between_launches"
+    SERIAL = "serial"
     FEW_BLOCKS = "few_blocks"
     FEW_PRODUCERS = "few_producers"
     SHALLOW_QUEUE = "shallow_queue"
@@ -92,6 +96,16 @@ WORDS: Final = {
         "fuse the launches, or let blocks wait only for the data they need",
         "a block begins when its counterpart of the previous launch has ended",
     ),
+    LimitKind.BETWEEN_LAUNCHES: Words(
+        "Nothing runs between one launch and the next",
+        "capture the launches in a graph, fuse them, or look at what the host does between them",
+        "a launch begins when the one before it on its rank has ended",
+    ),
+    LimitKind.SERIAL: Words(
+        "Only {who} runs {region}, and the others wait",
+        "divide it over the ranks, or move it behind what others wait for",
+        "what only one of the ranks does takes no time",
+    ),
     LimitKind.FEW_BLOCKS: Words(
         "Few blocks do all the work, and most SMs (CUs) are idle",
         "spread the work over more blocks, at least one per SM",
@@ -123,8 +137,8 @@ class Limit:
     """What all calls together would get shorter, in ns, and its share of them.
 
     `region` where it is about one, `blocks` for few blocks: how many there are, for how many
-    processors. `where_ns` and `tracks` are its place in the trace, as those of a finding; only the
-    limit that is the headline has one.
+    processors; `ranks` for what is only theirs. `where_ns` and `tracks` are its place in the trace,
+    as those of a finding; only the limit that is the headline has one.
     """
 
     kind: LimitKind
@@ -132,6 +146,7 @@ class Limit:
     gain_ns: float
     share: float
     blocks: tuple[int, int] | None = None
+    ranks: tuple[int, ...] = ()
     where_ns: tuple[int, int] | None = None
     tracks: tuple[tuple[int, int], ...] = ()
 
@@ -144,7 +159,7 @@ class Limit:
     def fact(self) -> str:
         """What the design is."""
         if self.blocks is None:
-            return WORDS[self.kind].fact.format(region=self.region)
+            return WORDS[self.kind].fact.format(region=self.region, who=members("rank", self.ranks))
         used, processors = self.blocks
         does = "block does" if used == 1 else "blocks do"
         idle = f"{processors - used} of {processors} SMs (CUs) are idle"
@@ -182,7 +197,8 @@ def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ..
         gain = base - other
         if gain >= least_share * before:
             blocks = _fewest_blocks(graph) if kind is LimitKind.FEW_BLOCKS else None
-            found.append(Limit(kind, region, gain, gain / before, blocks))
+            ranks = _ranks_with(graph, region) if kind is LimitKind.SERIAL else ()
+            found.append(Limit(kind, region, gain, gain / before, blocks, ranks))
     return tuple(sorted(found, key=lambda limit: -limit.gain_ns))
 
 
@@ -213,14 +229,17 @@ def _total_ns(replay: Replay, edit: Edit | None = None) -> float:
 def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]:
     """Every limit that a graph can have, and what all of its calls take without it."""
     replay = Replay(graph)
-    for kind, region, members, saved in _edges_gone(graph):
-        yield kind, region, _total_ns(replay, Edit(travel=Change(members, saved)))
+    for kind, region, gone, saved in _edges_gone(graph):
+        yield kind, region, _total_ns(replay, Edit(travel=Change(gone, saved)))
     for kind, edit in (
         (LimitKind.WAVES, waves_dealt_out(graph)),
         (LimitKind.FEW_BLOCKS, _spread_over_processors(graph)),
+        (LimitKind.BETWEEN_LAUNCHES, _without_pauses(graph)),
     ):
         if edit is not None:
             yield kind, None, _total_ns(replay, edit)
+    for name, edit in _of_one_rank(graph):
+        yield LimitKind.SERIAL, name, _total_ns(replay, edit)
     for name, filled_by, queued, edit in changes_of(graph):
         filler = graph.spans.region_names[filled_by]
         yield LimitKind(name), filler, _total_ns(Replay(queued), edit)
@@ -241,12 +260,37 @@ def _edges_gone(graph: Graph) -> Iterator[tuple[LimitKind, str | None, Ints, Flo
     }
     for kind, is_member in kinds.items():
         for region in np.unique(spans.region[is_member]).tolist():
-            members = np.flatnonzero(is_member & (spans.region == region))
-            yield kind, spans.region_names[region], members, np.full(len(members), _GONE_NS)
+            its = np.flatnonzero(is_member & (spans.region == region))
+            yield kind, spans.region_names[region], its, np.full(len(its), _GONE_NS)
     travels = np.flatnonzero((graph.releaser >= 0) & (graph.releaser == spans.send))
     across = travels[spans.rank[graph.releaser[travels]] != spans.rank[travels]]
     if len(across):
         yield LimitKind.TRANSFERS, None, across, graph.travel_ns[across]
+
+
+def _without_pauses(graph: Graph) -> Edit | None:
+    """Launches that follow those before them at once, if any follows another in its call."""
+    call, before = graph.launch_call, graph.launch_before
+    is_within = (before >= 0) & (call[before] == call)
+    at = np.flatnonzero(is_within & (graph.launch_gap_ns > 0))
+    return Edit(launch_gap=Change(at, graph.launch_gap_ns[at])) if len(at) else None
+
+
+def _of_one_rank(graph: Graph) -> Iterator[tuple[str, Edit]]:
+    """Regions of work that one of several ranks has to itself, and its time taken off."""
+    spans = graph.spans
+    if len(np.unique(graph.launch_rank)) < 2:
+        return
+    for region in np.unique(spans.region[~graph.is_wait]).tolist():
+        at = np.flatnonzero(~graph.is_wait & (spans.region == region))
+        if len(np.unique(spans.rank[at])) == 1:
+            yield spans.region_names[region], Edit(own=Change(at, graph.own_ns[at]))
+
+
+def _ranks_with(graph: Graph, region: str | None) -> tuple[int, ...]:
+    spans = graph.spans
+    number = spans.region_names.index(region or "")
+    return tuple(int(rank) for rank in np.unique(spans.rank[spans.region == number]))
 
 
 def _spread_over_processors(graph: Graph) -> Edit | None:

@@ -28,17 +28,22 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
     made_of = _made_of(summary)
     parts = ingredients(summary, made_of)
     below = _below(summary, explanation)
-    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts, below)
+    seen = explanation.differences
+    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts, below, seen)
+    rest = replace(rest, refused=explanation.refused)
     is_design = limit_in_front(rest, findings) is not None
     if findings:
         text = _after_findings(rest, explanation.total_ns)
     elif rest.is_busy and not below:
         work = "the blocks in use do" if is_design else "blocks do"
         else_ = " else" if is_design else ""
-        text = f"Nothing{else_} stands out: {work} useful work {percent(useful)} of the time"
+        text = f"Nothing{else_} stands out: {work} useful work {percent(useful or 0.0)} of the time"
+    elif seen:
+        no_place = "No other place alone" if is_design else "No place alone"
+        text = f"{no_place} costs {percent(explanation.least_share)}, but {seen[0].sentence}"
     else:
         least = percent(explanation.least_share)
-        text = f"No rank, block, link or call costs {least}"
+        text = f"No rank, block, SM, link, region or call costs {least}"
         if is_design:
             text = f"Nothing else costs {least} or more"
         text += _path(made_of)
@@ -54,14 +59,17 @@ def _below(summary: Summary, explanation: Explanation) -> str:
 
 
 def _after_findings(rest: Rest, total_ns: float) -> str:
-    unexplained = rest.unexplained or 0.0
     together = (
         f"Together, the findings would save {percent(rest.explained)} of {duration(total_ns)}"
     )
-    if unexplained < IS_LITTLE:
+    if rest.differences:
+        return f"{together}; the largest difference left: {rest.differences[0].sentence}"
+    if rest.unexplained is None:
+        return together
+    if rest.unexplained < IS_LITTLE:
         return f"{together}; little else is lost"
     work = f"Blocks do useful work {percent(rest.useful or 0.0)} of the time"
-    left = f"{percent(unexplained)} remains unexplained"
+    left = f"{percent(rest.unexplained)} is lost otherwise, and no single place explains it"
     return f"{together}. {work}; {left}{_path(rest.made_of)}"
 
 

@@ -72,6 +72,8 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
         for finding in explanation.findings
         if finding.kind not in taken_out
     ]
+    # What may gain nothing stands below what surely gains something.
+    findings.sort(key=lambda finding: finding.interval_ns[0] <= 0)
     rest = rest_of(summary, explanation, findings)
     return Findings(
         (*doubts, *_of_sample(explanation)),

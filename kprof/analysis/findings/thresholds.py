@@ -38,6 +38,13 @@ ABOUT_AS_MUCH: Final = 0.85
 # Places that have only their excess in common are one finding if together they gain so many times
 # what they gain one by one. accuracy: links between two hosts, none of which pays by itself.
 TOGETHER: Final = 1.25
+# Causes that hide each other: where none gains anything, up to so many are tried together; up to so
+# many that are all needed are named, if they gain this share of the calls, and without any of them
+# less than this part of it. accuracy: all candidates of a balanced run gain less.
+MOST_TRIED_TOGETHER: Final = 12
+MOST_TOGETHER: Final = 3
+LEAST_GAIN_TOGETHER: Final = 0.05
+NEEDED_TOGETHER: Final = 0.6
 # One class of elements names a finding if it has this part of the gain. accuracy: as above.
 OF_ONE_CLASS: Final = 0.85
 # One region names a finding if it has this part of what is saved. accuracy: regions of planted
@@ -45,6 +52,9 @@ OF_ONE_CLASS: Final = 0.85
 OF_ONE_REGION: Final = 0.85
 # Most of one candidate lies in another from here on. judged: a majority.
 MOSTLY_WITHIN: Final = 0.5
+
+# Nothing gains more than the waits and the work that carry it. judged: rounding to a clock's steps.
+MOST_BEYOND_CARRIED: Final = 1.05
 
 # --- What is not looked at --------------------------------------------------------------------
 
@@ -76,6 +86,10 @@ LOWEST: Final = 1 / 6
 LEAST_SPREAD: Final = 0.01
 # The same of a place between two recordings. accuracy: pairs of runs without a change.
 LEAST_SPREAD_BETWEEN: Final = 0.02
+# Of so many places in a call on, calls are compared by their places. chance: of fewer, no median.
+LEAST_PLACES_OF_CALL: Final = 4
+# What all places have in more than this part of the calls is another size of call. judged: a third.
+OTHER_SIZES: Final = 1 / 3
 # A cell stands out from 1.25 times on, a group, whose mean is known better, from 1.1 times.
 # accuracy: 30 % noise with up to 64 ranks.
 CELL: Final = log(1.25)
@@ -107,6 +121,10 @@ ALIKE: Final = 0.3
 # so many. accuracy: balanced runs with rare spikes of 4 times stay silent.
 ONCE_RATIO: Final = 5.0
 FEW_RATIO: Final = 2.5
+# Less is no chance either if none of so many others takes nearly as many times as long (this part
+# of the logarithm). chance: of 300 none is beyond what one in 100 would be.
+ENOUGH_OTHERS: Final = 300
+NEARLY_AS_MUCH: Final = 0.7
 # It is not rare from this share of the calls on. accuracy: causes in 3 of 20 calls.
 OFTEN: Final = 0.15
 # Places that are alike have this part of their classes in common. accuracy: slow ranks of a tree.

@@ -21,6 +21,8 @@ def place(finding: Facts) -> str:
     if len(finding.places) > 1 and len(finding.ranks) > 1 and len(finding.blocks) > 1:
         return f"{len(finding.places)} blocks of {members('rank', finding.ranks, _MOST_NAMED)}"
     ranks = _ranks(finding) if finding.ranks else "all ranks"
+    if finding.processors:
+        return f"{members('SM', finding.processors, _MOST_NAMED)} of {ranks}"
     text = (
         f"{members('block', finding.blocks, _MOST_NAMED)} of {ranks}" if finding.blocks else ranks
     )
@@ -35,7 +37,9 @@ def lowered(text: str) -> str:
 def is_singular(finding: Facts) -> bool:
     """Whether its place takes a verb in the singular."""
     is_group = len(finding.hosts) == 1 or finding.rail is not None
-    is_single = (is_group or len(finding.ranks) <= 1) and len(finding.blocks) <= 1
+    is_single = (is_group or len(finding.ranks) <= 1) and (
+        max(len(finding.blocks), len(finding.processors)) <= 1
+    )
     return is_single and bool(finding.ranks or finding.blocks)
 
 
@@ -104,6 +108,8 @@ def of_calls(finding: Facts) -> str:
 
 def saving(finding: Facts) -> str:
     """up to 12 %, all in call 3"""
+    if finding.together[0]:
+        return f"up to {percent(finding.together[1])}, but only all {finding.together[0]} together"
     share, calls = f"up to {percent(finding.share)}", finding.costly_calls
     if len(calls) >= 0.9 * len(finding.calls) or finding.when in (When.GROWING, When.MOVING):
         return share
@@ -122,7 +128,11 @@ def key(finding: Facts) -> str:
         return f"link-{'-'.join(ends)}"
     parts = [
         f"{name}-{'-'.join(map(str, numbers[:4]))}"
-        for name, numbers in (("rank", finding.ranks), ("block", finding.blocks))
+        for name, numbers in (
+            ("rank", finding.ranks),
+            ("block", finding.blocks),
+            ("sm", finding.processors),
+        )
         if numbers
     ]
     return "/".join(parts) or finding.region or "all"
@@ -134,12 +144,13 @@ def details(finding: Facts) -> tuple[str, ...]:
     if finding.is_hidden:
         alone = duration(max(0.0, finding.alone_ns))
         lines.append(f"Fix the findings above first: alone, this one saves only {alone}")
-    total = duration(finding.total_ns)
+    count = max(1, len(finding.gains_ns))
+    total = duration(finding.total_ns / count) + (" per call" if count > 1 else "")
     if finding.warm_up:
         total += f", without the warm-up in {members('call', finding.warm_up)}"
-    low, high = finding.interval_ns
+    low, high = (end_ns / count for end_ns in finding.interval_ns)
     between = f" (90 % interval {duration(low)} to {duration(high)})" if high > low else ""
-    lines.append(f"Saves {duration(finding.gain_ns)} of {total}{between}")
+    lines.append(f"Saves {duration(finding.gain_ns / count)} of {total}{between}")
     calls = finding.costly_calls
     if 0 < len(calls) < len(finding.gains_ns) and len(calls) <= _MOST_CALLS:
         lines.append(f"In {members('call', calls)}")

@@ -74,7 +74,7 @@ def without_launch_order(graph: Graph) -> Graph | None:
     for i in first.tolist():
         launch = int(spans.launch[i])
         key = (int(graph.launch_before[launch]), int(spans.block[i]), int(spans.warp[i]))
-        if key in ends:
+        if key in ends and spans.call[ends[key]] == spans.call[i]:
             before[i] = ends[key]
             gap[i] += graph.launch_gap_ns[launch]
     if (before == graph.before).all():

@@ -34,10 +34,12 @@ from kprof.analysis.replay.waves import Wave, waves_of
 # took. A look may be long by chance: a wait is a look if it is negligible beside the time since the
 # send.
 _SURELY_HELD: Final = 8
-_NEGLIGIBLE: Final = 1 / 256
+_NEGLIGIBLE: Final = 1 / 32
 # A wait that began after its data had usually arrived either looked for a long time or waited for a
 # slow transfer. It was a long look if a slow transfer would need this many times more delay.
 _STALL_RATIO: Final = 4
+# So many launches before one may still run when it begins.
+_FAR_BACK: Final = 256
 # The fastest links: this quantile.
 _BEST: Final = 0.1
 _ALL_LEAVE_TOGETHER: Final = 0.7
@@ -60,6 +62,7 @@ class Graph:
     launch_before     the launch before on the rank
     launch_gap_ns     the time since that launch, or since the start of the call
     bound_ns          how far two clocks may disagree
+    is_linked         whether a rank's first launch of a call follows its last of the call before
     """
 
     spans: Spans
@@ -81,6 +84,7 @@ class Graph:
     call_start: Ints
     call_end: Ints
     bound_ns: float
+    is_linked: bool = False
 
 
 def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
@@ -100,7 +104,11 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
     before = np.where(spans.previous >= 0, spans.previous, place_of)
     launch_start, launch_end = extents(spans.launch, spans.start, spans.end)
     call_start, call_end = extents(spans.call, spans.start, spans.end)
-    launch_before = _launch_order(spans, launch_start, launch_end)
+    is_linked = _run_on(call_start, call_end, bound_ns)
+    if is_linked:
+        # A call takes from the end of the one before to its own: then lengths add up to the run's.
+        call_start = np.r_[call_start[:1], call_end[:-1]]
+    launch_before = _launch_order(spans, launch_start, launch_end, is_linked=is_linked)
     first_of_launch = firsts_of(spans.launch)
     origin = np.where(
         launch_before >= 0, launch_end[launch_before], call_start[spans.call[first_of_launch]]
@@ -126,7 +134,16 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
         call_start=call_start,
         call_end=call_end,
         bound_ns=bound_ns,
+        is_linked=is_linked,
     )
+
+
+def _run_on(call_start: Ints, call_end: Ints, bound_ns: float) -> bool:
+    """Whether ranks go on to the next call without waiting for each other: most calls begin before
+    the one before has ended, so that a delay shows in later calls."""
+    overlap = call_end[:-1] - call_start[1:]
+    is_ordered = bool((np.diff(call_end) > 0).all())
+    return len(overlap) > 0 and is_ordered and bool((overlap > bound_ns).mean() > 0.5)
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
@@ -140,19 +157,21 @@ def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
     return looks
 
 
-def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
-    """For every launch the last one of its rank and call that ended before it began."""
+def _launch_order(spans: Spans, starts: Ints, ends: Ints, *, is_linked: bool) -> Ints:
+    """For every launch the last one of its rank and call, or of any call if they are linked, that
+    ended before it began."""
     first = firsts_of(spans.launch)
     rank, call = spans.rank[first], spans.call[first]
     before = np.full(len(first), -1, dtype=np.int64)
     groups: dict[tuple[int, int], list[int]] = {}
     for launch, key in enumerate(zip(call.tolist(), rank.tolist(), strict=True)):
-        groups.setdefault(key, []).append(launch)
+        groups.setdefault((0, key[1]) if is_linked else key, []).append(launch)
     for members in groups.values():
         # Two launches of no length at one instant would each be before the other.
         ordered = sorted(members, key=lambda m: (int(starts[m]), int(ends[m])))
         for place, launch in enumerate(ordered):
-            ended = [m for m in ordered[:place] if ends[m] <= starts[launch]]
+            earlier = ordered[max(0, place - _FAR_BACK) : place]
+            ended = [m for m in earlier if ends[m] <= starts[launch]]
             before[launch] = max(ended, key=lambda m: int(ends[m]), default=-1)
     return before
 

@@ -241,6 +241,9 @@ class Replay:
     def _ends(self, edits: Sequence[Edit]) -> Floats:
         """`call_ends` of edits that fit into one table."""
         ends: Floats = self._run(edits)[self.row[self.calls]].T
+        if self.graph.is_linked:
+            # What a call takes from the end of the one before it.
+            ends[:, 1:] = self.graph.call_start[1:] + np.diff(ends, axis=1)
         return ends
 
     def keep(self, edit: Edit) -> None:

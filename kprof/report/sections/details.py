@@ -27,9 +27,11 @@ def details(report: Report, has_trace: bool) -> list[Block]:
         blocks.append(Paragraph(text, tone=Tone.FINE, depth=Depth.PAGE))
     if report.found.design:
         blocks += _command(report.command_for(report.found.design))
-    for text in filter(None, (report.found.rest.sentence, report.found.rest.below)):
+    rest = report.found.rest
+    differences = [capitalised(one.sentence) for one in rest.differences]
+    for text in filter(None, (rest.sentence, rest.below, *differences)):
         blocks.append(Paragraph(f"{text}.", depth=Depth.PAGE))
-    for limit in report.found.rest.limits:
+    for limit in rest.limits:
         if limit is not report.found.subject:
             text = f"{limit.by_design}. What to do: {limit.advice}."
             blocks.append(Paragraph(text, tone=Tone.FINE))

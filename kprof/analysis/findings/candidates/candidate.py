@@ -9,7 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from kprof.analysis.findings.candidates.excess import ALL
-from kprof.analysis.findings.thresholds import LEAST_FLOOR_NS, LEAST_OF_CALL, LEAST_SAVED
+from kprof.analysis.findings.thresholds import (
+    LEAST_FLOOR_NS,
+    LEAST_OF_CALL,
+    LEAST_SAVED,
+    OTHER_SIZES,
+)
 from kprof.analysis.findings.when import grows
 from kprof.analysis.replay.elements import ElementClass, Elements, Family, elements_of
 from kprof.analysis.replay.graph import Graph
@@ -18,11 +23,12 @@ from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Place:
-    """Where: rank and block, or source and destination of a link; ALL stands for every one."""
+    """Where: rank and block, or rank and SM (CU), or both ends of a link; ALL: every one."""
 
     first: int
     second: int
     is_link: bool = False
+    is_processor: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,10 +37,10 @@ class Candidate:
 
     `kind` is the name of the kind of finding that it makes; None for places that take longer,
     where that depends on which of their elements gain most. `places` are in calls of their own
-    if it `is_moving`. `classes` are those of the elements; `excess[call]` is the largest excess
-    of a class there, a logarithm. `period` is the n of "every n-th element", else 0. One that
-    `is_alone` is not joined with others that are alike; one that `counts_items` is about their
-    number, not their length.
+    if it `is_moving`; `position` is where its elements are on their tracks: "first", "last" or "".
+    `classes` are those of the elements; `excess[call]` is the largest excess of a class there, a
+    logarithm. `period` is the n of "every n-th element", else 0. One that `is_alone` is not joined
+    with others that are alike; one that `counts_items` is about their number, not their length.
     """
 
     kind: str | None
@@ -44,6 +50,7 @@ class Candidate:
     chosen: Ints
     saved_ns: Floats
     period: int = 0
+    position: str = ""
     is_moving: bool = False
     is_alone: bool = False
     counts_items: bool = False
@@ -211,14 +218,18 @@ def is_once(basis: Basis, candidate: Candidate) -> bool:
 
 
 def is_usual(basis: Basis, candidate: Candidate) -> bool:
-    """Whether all places have it in most calls: that is how calls are, and none of them is slow.
+    """Whether all places have it in many calls: these are of several sizes, and none is slow.
 
     What grows from call to call is no more usual at the end.
     """
     if candidate.kind is not None or candidate.is_moving:
         return False
+    # Of a run with one rank, that rank is all places.
+    is_one = len(np.unique(basis.graph.launch_rank)) == 1
     if any(
-        place.is_link or (place.first, place.second) != (ALL, ALL) for place in candidate.places
+        place.is_link or place.second != ALL or not (is_one or place.first == ALL)
+        for place in candidate.places
     ):
         return False
-    return 2 * int(candidate.calls.sum()) > basis.num_calls and not grows(candidate.excess)
+    is_often = int(candidate.calls.sum()) > OTHER_SIZES * basis.num_calls
+    return is_often and not grows(candidate.excess)

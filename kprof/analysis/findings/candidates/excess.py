@@ -24,14 +24,18 @@ from kprof.analysis.findings.thresholds import (
     FEW,
     GROUP,
     LEAST_FLOOR_NS,
+    LEAST_PLACES_OF_CALL,
     LEAST_SPREAD,
     LOW,
     LOWEST,
     MOST_OF_GROUP,
     NORMAL_SIGMAS,
+    OTHER_SIZES,
     SHARED_BY_PLACES,
     SIGMAS,
+    UNEVEN,
 )
+from kprof.analysis.findings.when import grows
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Elements
 from kprof.analysis.replay.spans import Bools, Floats, Ints
@@ -113,14 +117,47 @@ def find_deviations(
     usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
     for _ in range(2):
         y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
-        sigma = _spread(y, cells, spread, min(low, LOW))
+        sigma = _spread(_by_call(cells, y), cells, spread, min(low, LOW))
         normal = y < NORMAL_SIGMAS * sigma + GROUP / 2
         if normal.any():
             usual = float(cells.sum_ns[normal].sum() / cells.count[normal].sum())
     usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma))))
     y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
-    sigma = _spread(y, cells, spread, min(low, LOW))
+    sigma = _spread(_by_call(cells, y), cells, spread, min(low, LOW))
     return Deviations(deviations_of(cells, y, sigma, num_calls), usual, floor_ns)
+
+
+def sizes_of_calls(cells: Cells) -> Floats:
+    """How many times as long all places of a cell's call take as in the smallest calls; 1 unless
+    many calls differ: then they are of several sizes, and only places of one call compare."""
+    same = np.ones(len(cells.call))
+    number = np.unique(cells.call, return_inverse=True)[1]
+    count = int(number.max(initial=-1)) + 1
+    if count < 2 or len(same) < LEAST_PLACES_OF_CALL * count or (cells.sum_ns <= 0).any():
+        return same
+    mean = np.log(cells.sum_ns / cells.count)
+    low = np.array([np.quantile(mean[number == n], LOW, method="lower") for n in range(count)])
+    size = low - np.quantile(low, LOWEST, method="lower")
+    lowest = np.array([np.quantile(mean[number == n], LOWEST * LOW) for n in range(count)])
+    error = float(np.median(low - lowest)) / np.sqrt(max(1.0, LOW * len(same) / count))
+    is_other = size > max(np.log(UNEVEN), SIGMAS * error)
+    if is_other.mean() <= OTHER_SIZES or grows(size):
+        return same
+    sizes: Floats = np.exp(size)[number]
+    return sizes
+
+
+def _by_call(cells: Cells, y: Floats) -> Floats:
+    """Cells against the median of their call: calls of several sizes are no spread of places.
+
+    Unchanged where a call has hardly any places to compare.
+    """
+    number = np.unique(cells.call, return_inverse=True)[1]
+    count = int(number.max(initial=-1)) + 1
+    if len(y) < LEAST_PLACES_OF_CALL * count:
+        return y
+    centred: Floats = y - grouped_median(number, y, count)[number]
+    return centred
 
 
 def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:

@@ -22,17 +22,21 @@ from kprof.analysis.findings.thresholds import (
     ALIKE,
     ALL_BUT_FEW,
     CALLS_OF_OUTER,
+    ENOUGH_OTHERS,
     FEW_RATIO,
     LEAST_TO_MOVE,
     MOST_AT_ONE_PLACE,
     NEARLY_ALL_CALLS,
+    NEARLY_AS_MUCH,
     NOT_BY_CHANCE,
     OFTEN,
     ONCE_RATIO,
     SAME_CALLS,
     SHARED_CLASSES,
+    UNEVEN,
     WHOLE,
 )
+from kprof.analysis.replay.columns import grouped_median
 from kprof.analysis.replay.elements import Family
 
 _T = TypeVar("_T")
@@ -43,7 +47,8 @@ def joined(basis: Basis, found: list[Candidate]) -> list[Candidate]:
     others = [h for h in found if h.is_alone]
     single = [h for h in found if not h.is_alone]
     places = [without_chance(basis, place) for place in _by_place(basis, single)]
-    return others + _alike([place for place in places if not _is_chance(basis, place)])
+    united = [one for group in _alike_groups(places) for one in _parted(basis, group)]
+    return others + [one for one in united if not _is_chance(basis, one)]
 
 
 def _by_place(basis: Basis, single: list[Candidate]) -> list[Candidate]:
@@ -80,21 +85,39 @@ def _is_start(basis: Basis, candidate: Candidate) -> bool:
 
 
 def _is_chance(basis: Basis, candidate: Candidate) -> bool:
-    """Single elements that took somewhat longer, in few calls."""
+    """Single elements that took somewhat longer, in few calls, as others did here and there."""
     saved = candidate.saved_ns
     calls = len(np.unique(basis.elements.call[candidate.chosen]))
     effective = float(saved.sum() ** 2 / (saved**2).sum())
-    if effective > 3 * calls or calls >= max(3, OFTEN * basis.num_calls):
+    is_several = len(candidate.places) > 1
+    # Noise hits several places, too, but hardly one in each call.
+    often = (LEAST_TO_MOVE + 1, NEARLY_ALL_CALLS) if is_several else (LEAST_TO_MOVE, OFTEN)
+    if effective > 3 * calls or calls >= max(often[0], often[1] * basis.num_calls):
         return False
+    value = basis.elements.value_ns[candidate.chosen]
     largest = int(saved.argmax())
-    value = float(basis.elements.value_ns[candidate.chosen[largest]])
+    factor = float(value[largest] / max(value[largest] - saved[largest], 1e-9))
     wanted = ONCE_RATIO if effective <= 1.5 * calls else FEW_RATIO
-    return value < wanted * (value - float(saved[largest]))
+    # Of several places no element may be left that would tell noise.
+    return factor < wanted and (is_several or not _is_unlike(basis, candidate, factor))
+
+
+def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
+    """Whether so much is no noise: of many other elements none takes nearly as many times as long
+    as those of its class usually do."""
+    elements = basis.elements
+    others = np.setdiff1d(np.flatnonzero(elements.family == Family.OWN), candidate.chosen)
+    if len(others) < ENOUGH_OTHERS or factor < UNEVEN:
+        return False
+    number, value = elements.kind[others], elements.value_ns[others]
+    usual = grouped_median(number, value, len(basis.classes))[number]
+    is_long = value > np.exp(NEARLY_AS_MUCH * np.log(factor)) * np.maximum(usual, 1.0)
+    return not is_long.any()
 
 
 def _contains(outer: Place, inner: Place) -> bool:
     return (
-        outer.is_link == inner.is_link
+        (outer.is_link, outer.is_processor) == (inner.is_link, inner.is_processor)
         and outer != inner
         and outer.first in (ALL, inner.first)
         and outer.second in (ALL, inner.second)
@@ -128,9 +151,10 @@ def _belongs_to(basis: Basis, inner: Candidate, outer: Candidate) -> bool:
     return bool(abs(inner.excess.max() - highest) < ALIKE * highest)
 
 
-def _shape(candidate: Candidate) -> tuple[str | None, bool, bool, bool]:
+def _shape(candidate: Candidate) -> tuple[str | None, bool, bool, bool, bool]:
     place = candidate.places[0]
-    return candidate.kind, place.is_link, place.first == ALL, place.second == ALL
+    is_open = place.first == ALL, place.second == ALL
+    return candidate.kind, place.is_link, place.is_processor, *is_open
 
 
 def _are_alike(one: Candidate, other: Candidate) -> bool:
@@ -171,15 +195,19 @@ def _are_apart(one: Candidate, other: Candidate) -> bool:
     )
 
 
-def _alike(united: list[Candidate]) -> list[Candidate]:
+def _alike_groups(united: list[Candidate]) -> list[list[Candidate]]:
     """Places that are alike are one candidate: ranks 4 to 7, or a straggler that moves."""
-    ordered = sorted(united, key=lambda h: -float(h.saved_ns.sum()))
-    found: list[Candidate] = []
-    for group in _groups(ordered, _are_alike):
-        # Two places in calls of their own do not move, unless they take turns.
-        is_chance = len(group) == 2 and _are_apart(*group) and not _take_turns(group)
-        found += group if is_chance else [_together(group)]
-    return found
+    return _groups(sorted(united, key=lambda h: -float(h.saved_ns.sum())), _are_alike)
+
+
+def _parted(basis: Basis, group: list[Candidate]) -> list[Candidate]:
+    """One candidate, unless it is two places in calls of their own that do not take turns.
+
+    Ranks that start late in turn are one finding, which names how often each is the last.
+    """
+    families = {basis.classes[n].family for one in group for n in one.classes}
+    is_two = len(group) == 2 and _are_apart(*group) and not _take_turns(group)
+    return group if is_two and Family.LAUNCH not in families else [_together(group)]
 
 
 def with_scattered(basis: Basis, found: list[Candidate]) -> list[tuple[Candidate, tuple[int, ...]]]:

@@ -19,6 +19,7 @@ from kprof.analysis.findings.thresholds import (
     FLOOR,
     ITEM_RATIO,
     ITEM_SIGMAS,
+    LATER_PER_TRACK,
     LEAST_ELEMENTS,
     LEAST_ITEM_SPREAD,
     LEAST_KNOWN,
@@ -29,6 +30,7 @@ from kprof.analysis.findings.thresholds import (
     MOST_OF_PLACE,
     MOST_SAVED,
     MOST_SLOW_ITEMS,
+    NEARLY_ALL_COLD,
     UNEVEN,
 )
 from kprof.analysis.replay.columns import grouped
@@ -59,11 +61,16 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
     # What one of them has on top is its own.
     saved = np.minimum(saved, MOST_SAVED * np.median(saved))
     value[is_out] -= saved
-    period = 0
-    if is_periodic:
+    period, position = 0, _position(one, is_out)
+    if position and len(one.chosen) < (1 + LATER_PER_TRACK) * is_out.sum():
+        if position == "first":
+            # Of few, and the same everywhere: another phase of the kernel under the same name.
+            return []
+        position = ""
+    if is_periodic and not position:
         period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
     found = one.candidate(kind, (Place(ALL, ALL),), excess, out, saved, is_alone=True)
-    return [without_chance(one.basis, replace(found, period=period))]
+    return [without_chance(one.basis, replace(found, period=period, position=position))]
 
 
 def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:
@@ -146,6 +153,18 @@ def _bases_of_places(basis: Basis, chosen: Ints, value: Floats) -> tuple[Floats,
         largest = np.where(sizes[group] >= LEAST_KNOWN, np.maximum(largest, low), largest)
         own = np.where(sizes[group] >= LEAST_TOLD, low, own)
     return largest, own
+
+
+def _position(one: Comparable, is_out: Bools) -> str:
+    """Where on their tracks those that stand out are, and nothing else is: first, last, or ""."""
+    turn = one.basis.elements.turn[one.chosen]
+    track = one.basis.graph.spans.track[one.basis.elements.at[one.chosen]]
+    last = np.zeros(int(track.max()) + 1, dtype=np.int64)
+    np.maximum.at(last, track, turn)
+    for name, is_there in (("first", turn == 0), ("last", turn == last[track])):
+        if (is_there == is_out)[is_there | is_out].mean() >= NEARLY_ALL_COLD:
+            return name
+    return ""
 
 
 def _period(turns: Ints, num_turns: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
@@ -9,10 +11,13 @@ from kprof.analysis.findings.candidates.excess import (
     ALL,
     Cells,
     Deviation,
+    cells_of,
     cells_of_elements,
     find_deviations,
+    sizes_of_calls,
 )
 from kprof.analysis.findings.thresholds import BY_OUTLIERS, OUTLIER_RATIO, UNEVEN
+from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
@@ -24,6 +29,8 @@ def slow_places(one: Comparable) -> list[Candidate]:
     if len(chosen) < 2 or one.family is Family.TRAVEL:
         return []
     cells, cell = cells_of_elements(elements, chosen, value)
+    size = sizes_of_calls(cells)
+    cells, value = replace(cells, sum_ns=cells.sum_ns / size), value / size[cell]
     spread = log_spread(value, floor_ns / float(cells.count.mean()))
     excesses = find_deviations(cells, floor_ns, one.basis.num_calls, spread)
     found = []
@@ -33,6 +40,28 @@ def slow_places(one: Comparable) -> list[Candidate]:
         saved *= elements.value_ns[chosen] / np.maximum(value, 1e-9)
         place = _place(one, deviation)
         found += slow_candidate(one, deviation, place, chosen, saved, cell)
+    return found
+
+
+def slow_processors(one: Comparable) -> list[Candidate]:
+    """SMs (CUs) on which whatever runs there takes longer; where blocks keep to theirs, blocks say
+    the same."""
+    elements, spans = one.basis.elements, one.basis.graph.spans
+    processor = spans.processor[elements.at[one.chosen]]
+    rank, block = elements.first[one.chosen], elements.second[one.chosen]
+    num_pairs = len(grouped(rank, processor)[0])
+    if (processor < 0).any() or len(grouped(rank, processor, block)[0]) == num_pairs:
+        return []
+    cells, cell = cells_of(elements.call[one.chosen], rank, processor, one.value_ns)
+    spread = log_spread(one.value_ns, one.floor_ns / float(cells.count.mean()))
+    excesses = find_deviations(cells, one.floor_ns, one.basis.num_calls, spread)
+    found = []
+    for deviation in excesses.deviations:
+        if deviation.first == ALL or deviation.second == ALL or deviation.calls.sum() < 2:
+            continue
+        saved = saved_by(cells, cell, one.value_ns, deviation, excesses.usual_ns, one.floor_ns)
+        place = Place(deviation.first, deviation.second, is_processor=True)
+        found += slow_candidate(one, deviation, place, one.chosen, saved, cell)
     return found
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
-from kprof.analysis.findings.candidates.slow_places import slow_places
+from kprof.analysis.findings.candidates.slow_places import slow_places, slow_processors
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.kinds import slow_call
 from kprof.analysis.findings.when import When
@@ -24,8 +24,10 @@ class Slow(Kind):
     is_work = True
 
     def candidates(self, comparable: Comparable) -> list[Candidate]:
-        """Ranks and blocks that take longer for a region."""
-        return slow_places(comparable) if comparable.family is Family.OWN else []
+        """Ranks, blocks and SMs that take longer for a region."""
+        if comparable.family is not Family.OWN:
+            return []
+        return [*slow_places(comparable), *slow_processors(comparable)]
 
     def covers(self, candidate: Candidate, family: Family | None) -> bool:
         """Places where work gains most, or several things together do."""
@@ -51,6 +53,8 @@ class Slow(Kind):
 
     def advice(self, finding: Finding) -> str:
         """What may differ there: the block's place, the code path, or the device."""
+        if finding.processors:
+            return "look at the SM: what else runs there, and whether it is slow in other kernels"
         if finding.blocks:
             return "compare what the block works on, and where it runs, with its neighbours"
         if finding.region is not None:

@@ -79,6 +79,10 @@ class SlowEvents(Kind):
 
     def fact(self, finding: Finding) -> str:
         """One in 16 events of expert is 4.0x slower than the rest"""
+        if finding.position:
+            what = f"The {finding.position} {finding.region or 'event of a region'} on every track"
+            than = "than the others"
+            return f"{what} is {ratio(finding.factor)} slower {than}{words.when(finding)}"
         events, is_ = "Some events", "are"
         if finding.period:
             events, is_ = f"One in {finding.period} events", "is"
@@ -88,6 +92,8 @@ class SlowEvents(Kind):
 
     def advice(self, finding: Finding) -> str:
         """The items behind the events."""
+        if finding.position:
+            return f"look at what only the {finding.position} one does: other data, a wait, a flush"
         return "look at what is different about those items: size, address, cache misses"
 
     def details(self, finding: Finding) -> tuple[str, ...]:

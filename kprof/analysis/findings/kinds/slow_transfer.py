@@ -27,6 +27,7 @@ from kprof.analysis.findings.thresholds import (
     LEAST_LINKS,
     LINK_SPREAD,
     LOW,
+    NEARLY_AS_MUCH,
     SLOW_LINK,
 )
 from kprof.analysis.replay.columns import grouped, grouped_median
@@ -93,6 +94,7 @@ def _slow_links(one: Comparable) -> list[Candidate]:
     excesses = find_deviations(cells, floor_ns, basis.num_calls, spread, _low(cells))
     found = []
     for deviation in _whole(elements, part, excesses.deviations):
+        deviation = _with_unknown(elements, chosen, deviation, excesses.usual_ns)
         deviation = _wherever_it_can_be(basis, chosen, deviation, excesses.usual_ns)
         saved = saved_by(cells, cell, seen_ns, deviation, excesses.usual_ns, floor_ns)
         share = np.minimum(1.0, saved / np.maximum(seen_ns, 1e-9))
@@ -128,6 +130,26 @@ def _whole(elements: Elements, part: Ints, deviations: list[Deviation]) -> list[
                 first, second = (rank, ALL) if end == 0 else (ALL, rank)
                 deviations = [*others, _together(single, first, second)]
     return deviations
+
+
+def _with_unknown(
+    elements: Elements, chosen: Ints, deviation: Deviation, usual_ns: float
+) -> Deviation:
+    """All links into a rank in place of one, where every other one may be as slow: the wait for the
+    first hides how long the others took."""
+    source, end = _link(deviation)
+    if ALL in (source, end):
+        return deviation
+    others = chosen[(elements.second[chosen] == end) & (elements.first[chosen] != source)]
+    others = others[deviation.calls[elements.call[others]]]
+    slow_ns = usual_ns * np.exp(NEARLY_AS_MUCH * deviation.height)
+    if (
+        len(others) == 0
+        or elements.is_seen[others].any()
+        or elements.seen_ns[others].min() < slow_ns
+    ):
+        return deviation
+    return replace(deviation, first=ALL)
 
 
 def _link(deviation: Deviation) -> tuple[int, int]:
