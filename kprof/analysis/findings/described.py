@@ -98,6 +98,9 @@ def _is_main(basis: Basis, candidate: Candidate, main: int | None) -> Bools:
 
 def _region(basis: Basis, candidate: Candidate, main: int | None) -> str | None:
     """The region that almost all of what is taken off belongs to."""
+    if main is None and candidate.counts_items:
+        # Which regions have more items is known from their numbers (`counts.py`), not from time.
+        return None
     if main is not None and basis.classes[main].family is Family.LAUNCH:
         return None
     is_main = _is_main(basis, candidate, main)

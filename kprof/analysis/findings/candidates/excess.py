@@ -131,9 +131,8 @@ def sizes_of_calls(cells: Cells) -> Floats:
     """How many times as long all places of a cell's call take as in the smallest calls; 1 unless
     many calls differ: then they are of several sizes, and only places of one call compare."""
     same = np.ones(len(cells.call))
-    number = np.unique(cells.call, return_inverse=True)[1]
-    count = int(number.max(initial=-1)) + 1
-    if count < 2 or len(same) < LEAST_PLACES_OF_CALL * count or (cells.sum_ns <= 0).any():
+    number, count = _comparable_calls(cells)
+    if count < 2:
         return same
     mean = np.log(cells.sum_ns / cells.count)
     low = np.array([np.quantile(mean[number == n], LOW, method="lower") for n in range(count)])
@@ -148,16 +147,20 @@ def sizes_of_calls(cells: Cells) -> Floats:
 
 
 def _by_call(cells: Cells, y: Floats) -> Floats:
-    """Cells against the median of their call: calls of several sizes are no spread of places.
+    """Cells against the median of their call: calls of several sizes are no spread of places."""
+    number, count = _comparable_calls(cells)
+    centred: Floats = y - grouped_median(number, y, count)[number] if count else y
+    return centred
 
-    Unchanged where a call has hardly any places to compare.
+
+def _comparable_calls(cells: Cells) -> tuple[Ints, int]:
+    """By cell the number of its call, and how many calls there are: 0 where they cannot be compared
+    by their places, which are too few, or of which some take no time, as a rank that starts first.
     """
     number = np.unique(cells.call, return_inverse=True)[1]
     count = int(number.max(initial=-1)) + 1
-    if len(y) < LEAST_PLACES_OF_CALL * count:
-        return y
-    centred: Floats = y - grouped_median(number, y, count)[number]
-    return centred
+    is_known = len(number) >= LEAST_PLACES_OF_CALL * count and (cells.sum_ns > 0).all()
+    return number, count if is_known else 0
 
 
 def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:

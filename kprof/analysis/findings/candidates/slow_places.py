@@ -16,7 +16,7 @@ from kprof.analysis.findings.candidates.excess import (
     find_deviations,
     sizes_of_calls,
 )
-from kprof.analysis.findings.thresholds import BY_OUTLIERS, OUTLIER_RATIO, UNEVEN
+from kprof.analysis.findings.thresholds import BY_OUTLIERS, MOSTLY_WITHIN, OUTLIER_RATIO, UNEVEN
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints
@@ -60,6 +60,9 @@ def slow_processors(one: Comparable) -> list[Candidate]:
         if deviation.first == ALL or deviation.second == ALL or deviation.calls.sum() < 2:
             continue
         saved = saved_by(cells, cell, one.value_ns, deviation, excesses.usual_ns, one.floor_ns)
+        if np.bincount(block, weights=saved).max() > MOSTLY_WITHIN * saved.sum():
+            # That block is slow, and not the SM that it runs on.
+            continue
         place = Place(deviation.first, deviation.second, is_processor=True)
         found += slow_candidate(one, deviation, place, one.chosen, saved, cell)
     return found

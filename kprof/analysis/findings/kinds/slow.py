@@ -35,7 +35,7 @@ class Slow(Kind):
 
     def among(self, finding: Finding, recorded: frozenset[int]) -> Finding:
         """Of one rank, its calls are compared, and not the rank."""
-        if len(recorded) == 1 and not finding.blocks:
+        if len(recorded) == 1 and not finding.blocks and not finding.processors:
             return replace(finding, kind=slow_call.KIND)
         return super().among(finding, recorded)
 
