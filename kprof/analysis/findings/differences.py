@@ -3,7 +3,10 @@ all SMs, at all positions of a track or in all calls as fast as at the best of t
 
 Findings compare a place with what is usual. Where most places are slow that is slow, too, and a
 cause that no single place has is nobody's. So before "nothing" is said, every region and gap is
-tried at the level of its best rank, block, SM, position and call.
+tried at the level of its best rank, block, SM, position and call, and of the best rank of each
+call: which ranks are slow may change from call to call.
+
+What a finding is about is not compared again: the finding says what is left of it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from kprof.analysis.findings.thresholds import LEAST_GAIN, LEAST_KNOWN, SIGMAS, 
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Elements, Family, edit_of
 from kprof.analysis.replay.replay import Edit, Replay
-from kprof.analysis.replay.spans import Floats, Ints
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 from kprof.analysis.wording import members, percent, ratio
 
 _MOST_TRIED: Final = 16
@@ -31,6 +34,7 @@ class By(str, Enum):
     """What tells the places apart."""
 
     RANK = "rank"
+    RANK_OF_CALL = "rank of a call"
     BLOCK = "block"
     PROCESSOR = "SM"
     POSITION = "position"
@@ -40,7 +44,10 @@ class By(str, Enum):
 @dataclass(frozen=True)
 class Difference:
     """A region, or the gap before it, that takes `factor` times as long at `slow` as at `best`, and
-    what all calls together would gain at most if it took as long as there everywhere."""
+    what all calls together would gain at most if it took as long as there everywhere.
+
+    By the ranks of a call, `best` is the one that is the best in most calls.
+    """
 
     region: str
     is_gap: bool
@@ -61,6 +68,12 @@ class Difference:
             take = "takes" if len(self.slow) == 1 else "take"
             times = f"{take} {ratio(self.factor)} as long as event {self.best}"
             return f"{members('event', self.slow, _MOST_NAMED)} of {what} {times}: {up_to}"
+        if self.by is By.RANK_OF_CALL:
+            slow = members("rank", self.slow, _MOST_NAMED)
+            times = (
+                f"{ratio(self.factor)} as long on {slow} as on the fastest rank of the same call"
+            )
+            return f"{what} takes {times}: {up_to}"
         word, noun = at[self.by].split()
         slow = members(noun, self.slow, _MOST_NAMED)
         times = f"{ratio(self.factor)} as long {word} {slow}"
@@ -70,7 +83,7 @@ class Difference:
 def differences_of(basis: Basis, replay: Replay, left: Floats) -> tuple[Difference, ...]:
     """The largest differences that are left, if any gains enough; `left` is the part of every
     element that findings leave, which `replay` is without."""
-    tried = _worth_trying(basis, basis.elements.value_ns * left)
+    tried = _worth_trying(basis, left >= 1.0)
     if not tried:
         return ()
     edits = [edit_of(basis.elements, one.chosen, one.saved_ns) for one in tried]
@@ -89,64 +102,68 @@ def differences_of(basis: Basis, replay: Replay, left: Floats) -> tuple[Differen
 
 @dataclass(frozen=True)
 class _Tried:
-    """Elements of a class at the level of the best group: the class, the mean of every group."""
+    """Elements of a class at the level of the best place: what tells places apart, and of each
+    element the name of its place and what it would save."""
 
     number: int
     by: By
-    names: Ints
-    means_ns: Floats
+    best: int
     chosen: Ints
+    names: Ints
     saved_ns: Floats
 
 
-def _worth_trying(basis: Basis, value_ns: Floats) -> list[_Tried]:
-    """Those that could gain most: on the track that they take most off, in every call."""
+def _worth_trying(basis: Basis, is_whole: Bools) -> list[_Tried]:
+    """Those that could gain most: on the track that they take most off, in every call.
+
+    Only of elements that are as they were.
+    """
     elements = basis.elements
     tried: list[tuple[float, _Tried]] = []
     for number, one in enumerate(basis.classes):
         if one.family not in (Family.OWN, Family.GAP) or not one.is_alike:
             continue
-        chosen = np.flatnonzero(elements.kind == number)
-        least_ns = basis.least_ns(one.family)
-        for by, names in _coordinates(basis, chosen):
-            at_best = _at_best(number, by, names, chosen, value_ns[chosen], least_ns)
+        chosen = np.flatnonzero((elements.kind == number) & is_whole)
+        for by in By:
+            at_best = _at_best(basis, number, by, chosen)
             if at_best is not None:
-                bound = _most_on_a_track(basis, at_best)
-                tried.append((bound, at_best))
+                tried.append((_most_on_a_track(basis, at_best), at_best))
     least_ns = LEAST_GAIN * float((basis.graph.call_end - basis.graph.call_start).sum())
     tried = sorted(tried, key=lambda pair: -pair[0])[:_MOST_TRIED]
     return [at_best for bound, at_best in tried if bound >= least_ns]
 
 
-def _coordinates(basis: Basis, chosen: Ints) -> list[tuple[By, Ints]]:
+def _names(basis: Basis, by: By, chosen: Ints) -> Ints:
+    """By element the name of its place."""
     elements: Elements = basis.elements
-    return [
-        (By.RANK, elements.first[chosen]),
-        (By.BLOCK, elements.second[chosen]),
-        (By.PROCESSOR, basis.graph.spans.processor[elements.at[chosen]]),
-        (By.POSITION, elements.turn[chosen]),
-        (By.CALL, elements.call[chosen]),
-    ]
+    if by is By.PROCESSOR:
+        return basis.graph.spans.processor[elements.at[chosen]]
+    columns = {By.BLOCK: elements.second, By.POSITION: elements.turn, By.CALL: elements.call}
+    return columns.get(by, elements.first)[chosen]
 
 
-def _at_best(
-    number: int, by: By, names: Ints, chosen: Ints, value_ns: Floats, least_ns: float
-) -> _Tried | None:
-    """None where groups differ by no more than chance, or than clocks can tell."""
-    examples, group = grouped(names)
+def _at_best(basis: Basis, number: int, by: By, chosen: Ints) -> _Tried | None:
+    """None where places differ by no more than chance, or than clocks can tell."""
+    value_ns, names = basis.elements.value_ns[chosen], _names(basis, by, chosen)
+    # Among which places the best one is looked for.
+    among = basis.elements.call[chosen] if by is By.RANK_OF_CALL else np.zeros_like(chosen)
+    examples, group = grouped(among, names)
     counts = np.bincount(group)
     if len(counts) < 2 or counts.min() < LEAST_KNOWN:
         return None
+    least_ns = basis.least_ns(basis.classes[number].family)
     means = np.maximum(np.bincount(group, weights=value_ns) / counts, least_ns)
-    squares = np.bincount(group, weights=(value_ns - means[group]) ** 2)
-    errors = np.sqrt(squares) / counts
-    best = int(means.argmin())
-    is_slow = means - means[best] > SIGMAS * np.hypot(errors, errors[best])
-    is_slow &= means > UNEVEN * means[best]
+    errors = np.sqrt(np.bincount(group, weights=(value_ns - means[group]) ** 2)) / counts
+    part = np.unique(among[examples], return_inverse=True)[1]
+    ordered = np.lexsort((means, part))
+    bests = ordered[np.searchsorted(part[ordered], np.arange(part.max() + 1))]
+    level, error = means[bests][part], errors[bests][part]
+    is_slow = (means - level > SIGMAS * np.hypot(errors, error)) & (means > UNEVEN * level)
     if not is_slow.any():
         return None
-    share = np.where(is_slow, 1 - means[best] / means, 0.0)
-    return _Tried(number, by, names[examples], means, chosen, value_ns * share[group])
+    share = np.where(is_slow, 1 - level / means, 0.0)
+    best, times = np.unique(names[examples[bests]], return_counts=True)
+    return _Tried(number, by, int(best[times.argmax()]), chosen, names, value_ns * share[group])
 
 
 def _most_on_a_track(basis: Basis, one: _Tried) -> float:
@@ -160,19 +177,22 @@ def _most_on_a_track(basis: Basis, one: _Tried) -> float:
 
 
 def _difference(basis: Basis, one: _Tried, gain_ns: float, total_ns: float) -> Difference:
-    kind, means = basis.classes[one.number], one.means_ns
-    best = int(means.argmin())
-    slow = np.flatnonzero(means > np.sqrt(means[best] * means.max()))
-    names = one.names
+    kind, spans = basis.classes[one.number], basis.graph.spans
+    examples, place = grouped(one.names)
+    lost = np.bincount(place, weights=one.saved_ns) / np.bincount(place)
+    is_slow = lost >= lost.max() / 2
+    value_ns = basis.elements.value_ns[one.chosen][is_slow[place]].sum()
+    saved_ns = one.saved_ns[is_slow[place]].sum()
+    slow = [int(name) for name in one.names[examples[is_slow]]]
     if one.by is By.CALL:
-        names = np.array(basis.graph.spans.ordinals)[names]
+        slow = [spans.ordinals[call] for call in slow]
     return Difference(
-        region=basis.graph.spans.region_names[kind.region],
+        region=spans.region_names[kind.region],
         is_gap=kind.family is Family.GAP,
         by=one.by,
-        slow=tuple(sorted(int(name) for name in names[slow])),
-        best=int(names[best]),
-        factor=float(means[slow].mean() / means[best]),
+        slow=tuple(sorted(slow)),
+        best=spans.ordinals[one.best] if one.by is By.CALL else one.best,
+        factor=float(value_ns / (value_ns - saved_ns)),
         gain_ns=gain_ns,
         share=gain_ns / max(1.0, total_ns),
     )
