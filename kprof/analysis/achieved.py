@@ -3,20 +3,21 @@
 Regions count bytes and operations in the payload fields `bytes` and `flops`. Rates are over the
 time in which the region (link, processor) was in use: from the first start to the last end in each
 launch, summed over launches. Launches of a warm-up are left out. Ceilings are those of `kprof
-doctor --measure` at the time of the recording, NaN if it was not run. GB are 10^9 bytes, GFLOP 10^9
-operations.
+doctor --measure` at the time of the recording, else those of the device's data sheet
+(`known_devices.py`), else NaN. GB are 10^9 bytes, GFLOP 10^9 operations.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from kprof.analysis.known_devices import ceilings_of
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import CLOSED_SPANS, Column, Summary, Table
 from kprof.analysis.warmup import steady_part
 
 _NAN: Final = float("nan")
-# Measured rates: of a copy within a device, and to its best peer.
+# Ceilings: of a copy within a device, and to its best peer.
 _COPY: Final = "copy_gb_s"
 _PEER: Final = "peer_gb_s"
 
@@ -33,7 +34,7 @@ def achieved_by_region(summary: Summary) -> Table:
     summary = steady_part(summary)[0]
     table = _rates(summary, "rank, region, category", _counted_sql(summary))
     is_far = table.pop("has_peer") & table["category"].isin(["send", "recv"])
-    near, far = (table["rank"].map(_measured_gb_s(summary, name)) for name in (_COPY, _PEER))
+    near, far = (table["rank"].map(_ceilings_gb_s(summary, name)) for name in (_COPY, _PEER))
     return _compared(table, near.where(~is_far, far))
 
 
@@ -47,7 +48,7 @@ def achieved_by_link(summary: Summary) -> Table:
     summary = steady_part(summary)[0]
     crosses = "category IN ('send', 'recv') AND peer >= 0 AND peer <> rank"
     table = _rates(summary, "rank, peer", _counted_sql(summary), crosses)
-    return _compared(table, table["rank"].map(_measured_gb_s(summary, _PEER)))
+    return _compared(table, table["rank"].map(_ceilings_gb_s(summary, _PEER)))
 
 
 @metric()
@@ -61,7 +62,7 @@ def achieved_by_processor(summary: Summary) -> Table:
     table = _rates(summary, "rank, hw_id", _counted_events_sql(summary))
     # Ceilings of the CPU target are for one core.
     num_processors = {info.rank: max(1, info.num_processors) for info in summary.trace.ranks}
-    rates = _measured_gb_s(summary, _COPY)
+    rates = _ceilings_gb_s(summary, _COPY)
     shares = {rank: rate / num_processors[rank] for rank, rate in rates.items()}
     return _compared(table, table["rank"].map(shares))
 
@@ -106,10 +107,12 @@ def _counts_flops(summary: Summary) -> bool:
     return any(region.field("flops") for region in summary.trace.regions.regions)
 
 
-def _measured_gb_s(summary: Summary, name: str) -> dict[int, float]:
-    """The rate of a copy within each rank's device, or to its best peer; NaN where it was not
-    measured."""
-    return {info.rank: getattr(info.ceilings, name, 0.0) or _NAN for info in summary.trace.ranks}
+def _ceilings_gb_s(summary: Summary, name: str) -> dict[int, float]:
+    """The rate of a copy within each rank's device, or to its best peer; NaN where unknown."""
+    return {
+        info.rank: getattr(info.ceilings or ceilings_of(info.device), name, 0.0) or _NAN
+        for info in summary.trace.ranks
+    }
 
 
 def _compared(table: Table, ceiling_gb_s: Column) -> Table:

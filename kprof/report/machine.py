@@ -18,7 +18,7 @@
                     where_ns: [from, to] | null, tracks: [[rank, block]],
                     view: "command that opens the trace there" | null}],
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]],
-               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits, below,
+               ingredients: [{region, share, gb_s, of_ceiling, rate, speed, advice}], limits, below,
                differences: [{region, is_gap, by, slow, best, factor, gain_ns, share, sentence}],
                refused: how many findings contradicted the recording, and are not shown},
       "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
@@ -194,6 +194,7 @@ def rest_row(rest: Rest) -> dict[str, object]:
                 "gb_s": part.gb_s,
                 "of_ceiling": part.of_ceiling,
                 "rate": part.rate,
+                "speed": part.speed,
                 "advice": part.advice,
             }
             for part in rest.ingredients

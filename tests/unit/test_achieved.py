@@ -16,7 +16,7 @@ from kprof.recording.rank import ceilings
 from kprof.report import build, render_terminal
 from kprof.trace import Trace
 from kprof_cli.main import run
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, with_ranks
 
 BYTES = """
 REGION(R_PUT, "put", send, peer:8, bytes:24)
@@ -79,6 +79,55 @@ def test_links_and_processors() -> None:
     assert processors["gb_s"].tolist() == [100.0, 2000 / 120]
     # A quarter of the device: it has four processors.
     assert processors["ceiling_share"].tolist() == [1.0, 2000 / 120 / 100]
+
+
+@pytest.mark.parametrize(
+    ("device", "copy_gb_s", "peer_gb_s"),
+    [
+        ("NVIDIA H200", 2400.0, 450.0),
+        ("NVIDIA H200 NVL", 2400.0, 450.0),
+        ("NVIDIA H100 PCIe", 1000.0, math.nan),
+        ("NVIDIA H2000", math.nan, math.nan),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", math.nan, math.nan),
+        ("AMD Instinct MI300X", 2650.0, 64.0),
+    ],
+)
+def test_without_a_measurement_ceilings_are_those_of_the_data_sheet(
+    device: str, copy_gb_s: float, peer_gb_s: float
+) -> None:
+    trace = exchange(BYTES, None)
+    infos = [msgspec.structs.replace(info, device=device) for info in trace.ranks]
+    rows = analysis.achieved_by_region(Summary.of(with_ranks(trace, infos)))
+    ceilings = rows.set_index("region")["ceiling_gb_s"]
+    assert ceilings["copy"] == pytest.approx(copy_gb_s, nan_ok=True)
+    assert ceilings["put"] == pytest.approx(peer_gb_s, nan_ok=True)
+
+
+def test_a_measurement_wins_over_the_data_sheet() -> None:
+    trace = exchange(BYTES, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0))
+    infos = [msgspec.structs.replace(info, device="NVIDIA H200") for info in trace.ranks]
+    rows = analysis.achieved_by_region(Summary.of(with_ranks(trace, infos)))
+    assert sorted(rows["ceiling_gb_s"]) == [200.0, 400.0]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "words"),
+    [
+        (96_000, "copy moves 960 GB/s per rank, 40 % of the speed of a copy"),
+        (
+            192_000,
+            "copy moves 1,920 GB/s per rank, 80 % of the speed of a copy: near the device's limit",
+        ),
+        (0, "copy counts no bytes, so how near it is to the device's limit is unknown"),
+    ],
+)
+def test_a_kernel_that_only_works_is_compared_with_its_device(num_bytes: int, words: str) -> None:
+    build = TraceBuilder(BYTES, num_ranks=1)
+    build.span(rank=0, block=0, region="copy", start_ns=0, duration_ns=100, bytes=num_bytes)
+    trace = build.trace()
+    infos = [msgspec.structs.replace(info, device="NVIDIA H200") for info in trace.ranks]
+    found = analysis.find(Summary.of(with_ranks(trace, infos)))
+    assert found.headline == f"Nothing stands out: blocks do useful work 100 % of the time; {words}"
 
 
 def test_without_a_measurement_there_are_rates_and_no_ceilings() -> None:

@@ -22,7 +22,8 @@ class Ingredient:
     """A large part of a typical call's critical path: a region, or a gap, and its share, 0 to 1.
 
     `gb_s` is what the region moves, the mean over ranks, `of_ceiling` its share of a copy's; None
-    where nobody counted bytes or measured the device.
+    where nobody counted bytes or knows the device. `speed` says in words how near that is to the
+    device's limit, or that nobody can tell; empty for gaps and waits, which move nothing.
     """
 
     region: str
@@ -30,6 +31,7 @@ class Ingredient:
     gb_s: float | None
     of_ceiling: float | None
     advice: str
+    speed: str = ""
 
     @property
     def rate(self) -> str:

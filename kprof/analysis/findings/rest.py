@@ -8,7 +8,7 @@ from typing import Final
 
 from kprof.analysis.findings.explanation import Explanation
 from kprof.analysis.findings.finding import Finding
-from kprof.analysis.findings.found import Rest, limit_in_front
+from kprof.analysis.findings.found import Ingredient, Rest, limit_in_front
 from kprof.analysis.findings.made_of import ingredients
 from kprof.analysis.findings.thresholds import IS_LITTLE, LEAST_GAIN, LEAST_PART
 from kprof.analysis.replay.critical_path import critical_regions
@@ -38,6 +38,7 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
         work = "the blocks in use do" if is_design else "blocks do"
         else_ = " else" if is_design else ""
         text = f"Nothing{else_} stands out: {work} useful work {percent(useful or 0.0)} of the time"
+        text += _speed(parts, "; ")
     elif seen:
         no_place = "No other place alone" if is_design else "No place alone"
         text = f"{no_place} costs {percent(explanation.least_share)}, but {seen[0].sentence}"
@@ -46,7 +47,7 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
         text = f"No rank, block, SM, link, region or call costs {least}"
         if is_design:
             text = f"Nothing else costs {least} or more"
-        text += _path(made_of)
+        text += _path(made_of) + _speed([part for part in parts if part.gb_s is not None])
     return replace(rest, sentence=text)
 
 
@@ -70,7 +71,7 @@ def _after_findings(rest: Rest, total_ns: float) -> str:
         return f"{together}; little else is lost"
     work = f"Blocks do useful work {percent(rest.useful or 0.0)} of the time"
     left = f"{percent(rest.unexplained)} is lost otherwise, and no single place explains it"
-    return f"{together}. {work}; {left}{_path(rest.made_of)}"
+    return f"{together}. {work}; {left}{_path(rest.made_of)}{_speed(rest.ingredients)}"
 
 
 def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
@@ -84,6 +85,13 @@ def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
 def _path(made_of: tuple[tuple[str, float], ...]) -> str:
     made = typical_call_of(made_of)
     return f". {made}" if made else ""
+
+
+def _speed(parts: Sequence[Ingredient], before: str = ". ") -> str:
+    """How near the largest of them that moves data is to the device's limit: where no place
+    differs, that is what is left to ask."""
+    speed = next((part.speed for part in parts if part.speed), "")
+    return f"{before}{speed}" if speed else ""
 
 
 def _useful(summary: Summary) -> float | None:

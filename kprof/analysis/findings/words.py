@@ -170,7 +170,8 @@ def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:
     if gb_s is None:
         return ""
     beside = f", {percent(of_ceiling)} of the speed of a copy" if of_ceiling is not None else ""
-    return f"moves {gb_s:.3g} GB/s per rank{beside}"
+    number = f"{gb_s:,.0f}" if gb_s >= 100 else f"{gb_s:.3g}"
+    return f"moves {number} GB/s per rank{beside}"
 
 
 def growth(finding: Facts, measured: Measured | None, is_gone: bool) -> str:

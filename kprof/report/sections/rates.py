@@ -35,10 +35,16 @@ def rates(report: Report, depth: Depth) -> list[Block]:
         which="the first by name",
         depth=depth,
     )
-    notes = filter(None, [_without_bytes(report), "" if has_ceilings else _NO_CEILINGS])
+    is_measured = any(info.ceilings for info in report.manifest.ranks)
+    of_ceilings = "" if is_measured else _FROM_SHEETS if has_ceilings else _NO_CEILINGS
+    notes = filter(None, [_without_bytes(report), of_ceilings])
     return [found, *(Paragraph(note, tone=Tone.FINE, depth=depth) for note in notes)]
 
 
+_FROM_SHEETS: Final = (
+    "The speed of a copy is that of the data sheet: half of the memory's, or that of the links. "
+    "kprof doctor --measure before recording gives the device's own."
+)
 _NO_CEILINGS: Final = (
     "To compare with what the device can do, run kprof doctor --measure before recording."
 )
