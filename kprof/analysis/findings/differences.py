@@ -4,13 +4,15 @@ all SMs, at all positions of a track or in all calls as fast as at the best of t
 Findings compare a place with what is usual. Where most places are slow that is slow, too, and a
 cause that no single place has is nobody's. So before "nothing" is said, every region and gap is
 tried at the level of its best rank, block, SM, position and call, and of the best rank of each
-call: which ranks are slow may change from call to call.
+call: which ranks are slow may change from call to call. Each is tried together with late starts,
+too: what is slow on the ranks that start first hides behind the last one, and the other way round.
 
 What a finding is about is not compared again: the finding says what is left of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -18,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.findings.candidates.candidate import Basis
-from kprof.analysis.findings.thresholds import LEAST_GAIN, LEAST_KNOWN, SIGMAS, UNEVEN
+from kprof.analysis.findings.thresholds import LEAST_GAIN, LEAST_KNOWN, SIGMAS, TOGETHER, UNEVEN
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Elements, Family, edit_of
 from kprof.analysis.replay.replay import Edit, Replay
@@ -41,12 +43,16 @@ class By(str, Enum):
     CALL = "call"
 
 
+_AT: Final = {By.BLOCK: ("in", "block"), By.PROCESSOR: ("on", "SM"), By.CALL: ("in", "call")}
+
+
 @dataclass(frozen=True)
 class Difference:
     """A region, or the gap before it, that takes `factor` times as long at `slow` as at `best`, and
     what all calls together would gain at most if it took as long as there everywhere.
 
-    By the ranks of a call, `best` is the one that is the best in most calls.
+    By the ranks of a call, `best` is the one that is the best in most calls. If `with_starts`, the
+    gain is that with all ranks of a call starting at once, without which there is none.
     """
 
     region: str
@@ -57,47 +63,67 @@ class Difference:
     factor: float
     gain_ns: float
     share: float
+    with_starts: bool = False
 
     @property
     def sentence(self) -> str:
         """dispatch/send takes 8.8x as long on ranks 0, 2 as on rank 1: up to 40 %"""
         what = f"the gap before {self.region}" if self.is_gap else self.region
-        at = {By.RANK: "on rank", By.BLOCK: "in block", By.PROCESSOR: "on SM", By.CALL: "in call"}
-        up_to = f"up to {percent(self.share)}"
+        takes, where = "takes", ""
         if self.by is By.POSITION:
-            take = "takes" if len(self.slow) == 1 else "take"
-            times = f"{take} {ratio(self.factor)} as long as event {self.best}"
-            return f"{members('event', self.slow, _MOST_NAMED)} of {what} {times}: {up_to}"
-        if self.by is By.RANK_OF_CALL:
-            slow = members("rank", self.slow, _MOST_NAMED)
-            times = (
-                f"{ratio(self.factor)} as long on {slow} as on the fastest rank of the same call"
-            )
-            return f"{what} takes {times}: {up_to}"
-        word, noun = at[self.by].split()
-        slow = members(noun, self.slow, _MOST_NAMED)
-        times = f"{ratio(self.factor)} as long {word} {slow}"
-        return f"{what} takes {times} as {word} {noun} {self.best}: {up_to}"
+            what = f"{members('event', self.slow, _MOST_NAMED)} of {what}"
+            takes = "takes" if len(self.slow) == 1 else "take"
+            than = f"event {self.best}"
+        else:
+            at, noun = _AT.get(self.by, ("on", "rank"))
+            where = f" {at} {members(noun, self.slow, _MOST_NAMED)}"
+            is_of_call = self.by is By.RANK_OF_CALL
+            than = "on the call's best" if is_of_call else f"{at} {noun} {self.best}"
+        times, up_to = f"{ratio(self.factor)} as long{where}", f"up to {percent(self.share)}"
+        if self.with_starts:
+            return f"{what}, {times}, and late starts cost {up_to} together"
+        return f"{what} {takes} {times} as {than}: {up_to}"
 
 
 def differences_of(basis: Basis, replay: Replay, left: Floats) -> tuple[Difference, ...]:
     """The largest differences that are left, if any gains enough; `left` is the part of every
     element that findings leave, which `replay` is without."""
     tried = _worth_trying(basis, left >= 1.0)
-    if not tried:
-        return ()
-    edits = [edit_of(basis.elements, one.chosen, one.saved_ns) for one in tried]
-    gains = replay.call_ends([Edit()]) - replay.call_ends(edits)
-    total = float((basis.graph.call_end - basis.graph.call_start).sum())
     found = [
-        _difference(basis, one, float(gain), total)
-        for one, gain in zip(tried, gains.sum(axis=1), strict=True)
-        if gain >= LEAST_GAIN * total
+        _difference(basis, one, gain_ns, with_starts)
+        for one, gain_ns, with_starts in _that_gain(basis, replay, left, tried)
     ]
     best: dict[tuple[str, bool], Difference] = {}
-    for one in sorted(found, key=lambda one: -one.gain_ns):
-        best.setdefault((one.region, one.is_gap), one)
+    for each in sorted(found, key=lambda each: -each.gain_ns):
+        best.setdefault((each.region, each.is_gap), each)
     return tuple(best.values())[:_MOST_SHOWN]
+
+
+def _that_gain(
+    basis: Basis, replay: Replay, left: Floats, tried: Sequence[_Tried]
+) -> Iterator[tuple[_Tried, float, bool]]:
+    """Those that gain enough, how much, and whether only with ranks that start at once."""
+    elements, graph, count = basis.elements, basis.graph, len(tried)
+    is_launch = elements.family == Family.LAUNCH
+    late = np.flatnonzero(is_launch)[graph.launch_before[elements.at[is_launch]] < 0]
+    late_ns = elements.value_ns[late] * left[late]
+    pairs = [(one.chosen, one.saved_ns) for one in tried]
+    pairs += [(np.r_[late, at], np.r_[late_ns, saved_ns]) for at, saved_ns in pairs]
+    edits = [edit_of(elements, *pair) for pair in [*pairs, (late, late_ns)]]
+    ends = replay.call_ends([Edit(), *edits])
+    gains = (ends[0] - ends[1:]).sum(axis=1).tolist()
+    least_ns = LEAST_GAIN * _total_ns(basis)
+    for one, alone, joint in zip(tried, gains[:count], gains[count:], strict=False):
+        by_starts = joint - max(0.0, alone) - max(0.0, gains[-1])
+        if alone >= least_ns:
+            yield one, alone, False
+        elif by_starts >= max(least_ns, (TOGETHER - 1) * joint):
+            yield one, joint, True
+
+
+def _total_ns(basis: Basis) -> float:
+    """What all calls take."""
+    return float((basis.graph.call_end - basis.graph.call_start).sum())
 
 
 @dataclass(frozen=True)
@@ -128,7 +154,7 @@ def _worth_trying(basis: Basis, is_whole: Bools) -> list[_Tried]:
             at_best = _at_best(basis, number, by, chosen)
             if at_best is not None:
                 tried.append((_most_on_a_track(basis, at_best), at_best))
-    least_ns = LEAST_GAIN * float((basis.graph.call_end - basis.graph.call_start).sum())
+    least_ns = LEAST_GAIN * _total_ns(basis)
     tried = sorted(tried, key=lambda pair: -pair[0])[:_MOST_TRIED]
     return [at_best for bound, at_best in tried if bound >= least_ns]
 
@@ -176,7 +202,7 @@ def _most_on_a_track(basis: Basis, one: _Tried) -> float:
     return float(most.sum())
 
 
-def _difference(basis: Basis, one: _Tried, gain_ns: float, total_ns: float) -> Difference:
+def _difference(basis: Basis, one: _Tried, gain_ns: float, with_starts: bool) -> Difference:
     kind, spans = basis.classes[one.number], basis.graph.spans
     examples, place = grouped(one.names)
     lost = np.bincount(place, weights=one.saved_ns) / np.bincount(place)
@@ -194,5 +220,6 @@ def _difference(basis: Basis, one: _Tried, gain_ns: float, total_ns: float) -> D
         best=spans.ordinals[one.best] if one.by is By.CALL else one.best,
         factor=float(value_ns / (value_ns - saved_ns)),
         gain_ns=gain_ns,
-        share=gain_ns / max(1.0, total_ns),
+        share=gain_ns / max(1.0, _total_ns(basis)),
+        with_starts=with_starts,
     )
