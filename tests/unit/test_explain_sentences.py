@@ -206,3 +206,13 @@ def test_items_of_a_region_without_rows_are_not_counted() -> None:
     build = TraceBuilder('REGION(A, "a", compute)', 1)
     build.span(rank=0, region="a", start_ns=0, duration_ns=1)
     assert item_counts(Summary.of(build.trace()), SLOW_BLOCK, "nowhere") is None
+
+
+def test_differences_between_the_ranks_of_calls_and_with_late_starts() -> None:
+    one = Difference("send", False, By.RANK_OF_CALL, (0, 2), 1, 8.84, 1e6, 0.4)
+    assert one.sentence == "send takes 8.8x as long on ranks 0, 2 as on the call's best: up to 40 %"
+    late = replace(one, with_starts=True)
+    assert (
+        late.sentence
+        == "send, 8.8x as long on ranks 0, 2, and late starts cost up to 40 % together"
+    )

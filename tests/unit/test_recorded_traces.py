@@ -154,6 +154,32 @@ def shares_of(summary: Summary, found: analysis.Findings) -> set[str]:
     return {percent(share) for share in shares}
 
 
+def test_sends_that_are_slow_on_most_ranks_are_named() -> None:
+    """190 us on ranks 0 and 2, which wait for nobody: "38 % stays unexplained" was said."""
+    trace = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3.kprof")
+    differences = analysis.find(Summary.of(trace)).rest.differences
+    (send,) = (one for one in differences if one.region == "dispatch/send")
+    assert (send.slow, send.with_starts) == ((0, 2), True)
+
+
+@pytest.mark.parametrize(
+    ("name", "region"),
+    [("rms_norm_fp8-pointwise", "add"), ("skinny_gemm-split_k", "multiply")],
+)
+def test_busy_blocks_are_not_said_to_be_fast(name: str, region: str) -> None:
+    """The next step took half of the time: how fast the work is cannot be seen without bytes."""
+    found = analysis.find(Summary.of(Trace.open(TRACES / f"{name}-1xH200.kprof")))
+    limit = f"{region} counts no bytes to compare with the device's limit"
+    assert found.headline.endswith(f" of the time; {limit}")
+
+
+def test_the_first_multiply_of_every_warp_is_a_cold_start() -> None:
+    """ "One in 32 events, look at cache misses" was said."""
+    found = analysis.find(Summary.of(Trace.open(TRACES / "skinny_gemm-ring-1xH200.kprof")))
+    (finding,) = found.findings
+    assert (finding.kind.name, finding.region) == ("cold_start", "multiply")
+
+
 def steady_call_us(summary: Summary) -> float:
     """The median length of the calls after a warm-up."""
     calls = analysis.all_metrics()["calls"](summary)

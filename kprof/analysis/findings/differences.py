@@ -207,8 +207,8 @@ def _difference(basis: Basis, one: _Tried, gain_ns: float, with_starts: bool) ->
     examples, place = grouped(one.names)
     lost = np.bincount(place, weights=one.saved_ns) / np.bincount(place)
     is_slow = lost >= lost.max() / 2
-    value_ns = basis.elements.value_ns[one.chosen][is_slow[place]].sum()
-    saved_ns = one.saved_ns[is_slow[place]].sum()
+    loses = is_slow[place] & (one.saved_ns > 0)
+    value_ns, saved_ns = basis.elements.value_ns[one.chosen][loses].sum(), one.saved_ns[loses].sum()
     slow = [int(name) for name in one.names[examples[is_slow]]]
     if one.by is By.CALL:
         slow = [spans.ordinals[call] for call in slow]

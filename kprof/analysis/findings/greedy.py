@@ -7,6 +7,7 @@ takes the least away is meant.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -155,15 +156,24 @@ class Search:
             kept = tried[1 + needless]
 
     def _findings_together(self, candidates: list[Candidate]) -> list[Finding]:
-        """Each with what it gains on top of those before it, and all of them with all gains."""
+        """Each with an equal part of what they gain together: by itself, none gains anything."""
+        if not candidates:
+            return []
+        everything = union(candidates, ())
+        gains = self._gains([everything])[0]
+        if not self._carries(everything, gains):
+            self.refused += 1
+            return []
+        alone = self._gains(candidates).sum(axis=1).tolist()
+        together = len(candidates), float(gains.sum()) / self.total_ns
         found = []
-        for candidate in candidates:
-            gains = self._gains([candidate])[0]
-            found.append(self._finding(candidate, gains, float(gains.sum())))
-            self._apply(candidate)
-            self.used.append(candidate)
-        share = sum(finding.share for finding in found)
-        return [replace(finding, together=(len(found), share)) for finding in found]
+        for i, candidate in enumerate(candidates):
+            others = candidates[:i] + candidates[i + 1 :]
+            finding = self._finding(candidate, gains / len(candidates), alone[i], others)
+            found.append(replace(finding, together=together))
+        self._apply(everything)
+        self.used += candidates
+        return found
 
     def below(self) -> Finding | None:
         """Of the ranks that have many more items than the others, and that are not found, the one
@@ -183,8 +193,15 @@ class Search:
             return None
         return self._finding(open_ones[best], gains[best], gain)
 
-    def _finding(self, candidate: Candidate, gains_ns: Floats, alone_ns: float) -> Finding:
-        main = self._main_class(candidate, float(gains_ns.sum()))
+    def _finding(
+        self,
+        candidate: Candidate,
+        gains_ns: Floats,
+        alone_ns: float,
+        others: Sequence[Candidate] = (),
+    ) -> Finding:
+        """The finding of a candidate, whose gain is its part of that with `others` it needs."""
+        main = self._main_class(candidate, float(gains_ns.sum()) * (1 + len(others)), others)
         return finding_of(self.basis, candidate, gains_ns, main, alone_ns)
 
     def _carries(self, candidate: Candidate, gains_ns: Floats) -> bool:
@@ -256,8 +273,11 @@ class Search:
                 return int(other)
         return least
 
-    def _main_class(self, candidate: Candidate, gain: float) -> int | None:
-        """The class that gains almost all of it by itself."""
+    def _main_class(
+        self, candidate: Candidate, gain: float, others: Sequence[Candidate]
+    ) -> int | None:
+        """The class that gains almost all of it, with the others that it needs but without its
+        other classes."""
         # Gaps before a region are one class here, whatever comes before them.
         firsts = self.basis.firsts_of_classes
         classes = sorted({int(firsts[number]) for number in candidate.classes})
@@ -272,7 +292,7 @@ class Search:
             )
             for number in classes
         ]
-        gains = self._gains(parts).sum(axis=1)
+        gains = self._gains([union([part, *others], ()) for part in parts]).sum(axis=1)
         best = int(gains.argmax())
         return classes[best] if gains[best] >= OF_ONE_CLASS * gain else None
 

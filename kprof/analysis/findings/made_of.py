@@ -14,6 +14,7 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.found import Ingredient
 from kprof.analysis.findings.thresholds import LEAST_PART, NEAR_CEILING
 from kprof.analysis.summary import Summary
+from kprof.analysis.wording import percent
 from kprof.errors import SelectionError
 
 _MOST_NAMED: Final = 3
@@ -70,12 +71,13 @@ def _ingredient(summary: Summary, region: str, share: float, category: str) -> I
 
 
 def _speed(region: str, gb_s: float | None, of_ceiling: float | None) -> str:
-    """load moves 1,900 GB/s per rank, 79 % of the speed of a copy: near the device's limit"""
+    """load reaches 79 % of a copy's speed: near the device's limit"""
     if gb_s is None:
-        return f"{region} counts no bytes, so how near it is to the device's limit is unknown"
-    is_near = of_ceiling is not None and of_ceiling >= NEAR_CEILING
-    near = ": near the device's limit" if is_near else ""
-    return f"{region} {words.rate_words(gb_s, of_ceiling)}{near}"
+        return f"{region} counts no bytes to compare with the device's limit"
+    if of_ceiling is None:
+        return f"{region} {words.rate_words(gb_s, None)}"
+    near = ": near the device's limit" if of_ceiling >= NEAR_CEILING else ""
+    return f"{region} reaches {percent(of_ceiling)} of a copy's speed{near}"
 
 
 def rate_of(summary: Summary, region: str | None) -> tuple[float | None, float | None]:

@@ -1,0 +1,69 @@
+"""What differs between places where no single one of them stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kprof import analysis
+from kprof.analysis import Summary
+from kprof.analysis.findings.differences import By, Difference
+from synthetic import TraceBuilder
+
+NUM_CALLS, NUM_RANKS, NUM_BLOCKS = 6, 4, 8
+REGIONS = """
+REGION(R_SEND, "send", send)
+REGION(R_WORK, "work", compute)
+"""
+
+
+def differences_of(
+    send_ns: Callable[[int, int], int], start_ns: Callable[[int, int], int] = lambda _c, _r: 0
+) -> tuple[Difference, ...]:
+    """Of calls in which every block sends once, then works, and the call ends with the last rank;
+    lengths by call and rank."""
+    build = TraceBuilder(REGIONS, num_ranks=NUM_RANKS)
+    for call in range(NUM_CALLS):
+        build.launch(call + 1, "kernel", num_blocks=NUM_BLOCKS)
+        for rank in range(NUM_RANKS):
+            at_ns = 1_000_000 * call + start_ns(call, rank)
+            for block in range(NUM_BLOCKS):
+                at = {"rank": rank, "launch": call + 1, "block": block}
+                length_ns = send_ns(call, rank) + 10 * block
+                build.span(region="send", start_ns=at_ns, duration_ns=length_ns, **at)
+                build.span(region="work", start_ns=at_ns + length_ns, duration_ns=20_000, **at)
+    return analysis.find(Summary.of(build.trace())).rest.differences
+
+
+def test_most_ranks_are_slow_and_which_ones_changes_from_call_to_call() -> None:
+    (found,) = differences_of(lambda call, rank: 5_000 if rank == call % NUM_RANKS else 40_000)
+    assert (found.region, found.by) == ("send", By.RANK_OF_CALL)
+    assert 0.5 < found.share < 0.6
+    assert 7 < found.factor < 9
+
+
+def test_equal_ranks_do_not_differ() -> None:
+    assert differences_of(lambda _call, _rank: 40_000) == ()
+
+
+def test_what_hides_behind_a_late_start_is_tried_with_it() -> None:
+    """Ranks 0 to 2 send for as long as rank 3 is late: to mend either alone gains nothing."""
+    (found,) = differences_of(
+        lambda _call, rank: 5_000 if rank == NUM_RANKS - 1 else 40_000,
+        lambda _call, rank: 35_000 if rank == NUM_RANKS - 1 else 0,
+    )
+    assert (found.region, found.slow, found.with_starts) == ("send", (0, 1, 2), True)
+    assert 0.5 < found.share < 0.6
+
+
+def test_what_a_finding_takes_away_is_not_compared() -> None:
+    """Items that were one too many took 3462x less time than others, it was said."""
+    build = TraceBuilder('REGION(R_ITEM, "item", compute)', num_ranks=4)
+    for rank in range(4):
+        for block in range(NUM_BLOCKS):
+            for i in range(12 if rank == 3 else 4):
+                build.span(
+                    rank=rank, block=block, region="item", start_ns=1000 * i, duration_ns=1000
+                )
+    found = analysis.find(Summary.of(build.trace()))
+    assert [finding.ranks for finding in found.findings] == [(3,)]
+    assert found.rest.differences == ()
