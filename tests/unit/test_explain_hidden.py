@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks import explanation_accuracy
 from kprof.analysis.findings import Finding, explain_trace
 from simulation import Cause, Kind, Scenario, Sizes, simulate
 
@@ -114,3 +115,8 @@ def test_what_only_one_rank_does_is_slow_on_that_rank() -> None:
     slow = Cause(Kind.SLOW, 3.0, (0.0, 1.0) + (0.0,) * 6, ranks=(1,))
     (finding,) = findings_of("server", Sizes(2, 4, 5), slow, num_calls=8)
     assert (finding.kind.name, finding.ranks, finding.calls) == ("slow", (1,), (1,))
+
+
+def test_spikes_in_one_call_are_no_causes_that_hide_each_other() -> None:
+    """A balanced run of the benchmark: two blocks took long in one of five calls, and were named."""
+    assert explanation_accuracy.judge(116, 2026112220).said == ()

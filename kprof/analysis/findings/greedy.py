@@ -120,8 +120,8 @@ class Search:
                 alone = totals.copy()
             self._weigh(totals)
             if totals.max() < LEAST_GAIN * self.total_ns:
-                single = [i for i in open_ones if len(candidates[i].places) == 1]
-                together = self._only_together([i for i in single if not candidates[i].is_alone])
+                single = [i for i in open_ones if self._can_hide(candidates[i])]
+                together = self._only_together(single)
                 found += self._findings_together([candidates[i] for i in together])
                 break
             best = self._choose(candidates, totals)
@@ -135,6 +135,12 @@ class Search:
             self.used.append(candidates[best])
             open_ones.remove(best)
         return found
+
+    def _can_hide(self, candidate: Candidate) -> bool:
+        """Whether it is one place, and not just once: several that took long in one call are chance
+        as often as one that did."""
+        is_often = candidate.calls.sum() > 1 or self.basis.num_calls == 1
+        return len(candidate.places) == 1 and not candidate.is_alone and bool(is_often)
 
     def _only_together(self, numbers: list[int]) -> list[int]:
         """Two or three candidates that hide each other: none gains anything, all of them much."""
