@@ -47,7 +47,7 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
         text = f"No rank, block, SM, link, region or call costs {least}"
         if is_design:
             text = f"Nothing else costs {least} or more"
-        text += _path(made_of) + _speed([part for part in parts if part.gb_s is not None])
+        text += _path(made_of)
     return replace(rest, sentence=text)
 
 
