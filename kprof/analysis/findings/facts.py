@@ -28,30 +28,30 @@ class Caused:
 class Facts:
     """What is known about one thing that pays, without a word.
 
-        Where: `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank,
-        block) pairs of single blocks; `links` are (source, destination), -1 for every one; `region`
+    Where: `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank,
+    block) pairs of single blocks; `links` are (source, destination), -1 for every one; `region`
     where it is one; `processors` are SMs (CUs) of `ranks`; `position` is "first" or "last" where it
     is about these events of every track. `hosts` are those whose ranks all are meant, `rail` is the
     n of the n-th ranks of every host, `host_links` are the pairs of hosts that several links join.
 
-        When: `calls` are the ordinals of the calls that have it, `costly_calls` of those that would get
-        shorter; `when` is about these, and `period` is the n of "every n-th" call or event (else 0).
+    When: `calls` are the ordinals of the calls that have it, `costly_calls` of those that would get
+    shorter; `when` is about these, and `period` is the n of "every n-th" call or event (else 0).
 
-        How much: `gain_ns` is what all replayed calls together get shorter, on top of the findings
-        before it; `gains_ns` has it by call and `share` as a part of `total_ns`, which all these calls
-        took. `alone_ns` is the gain without the findings before it, `interval_ns` where the gain lies
-        with 90 % when calls are drawn again. `factor` is how many times as long, or as many, as at
-        comparable places. `together` is how many findings pay only together, and the share that they
-        then gain; (0, 0.0) for one that pays by itself. If only counts are known, `is_timed` is false
-        and gains are 0.
+    How much: `gain_ns` is what all replayed calls together get shorter, on top of the findings
+    before it; `gains_ns` has it by call and `share` as a part of `total_ns`, which all these calls
+    took. `alone_ns` is the gain without the findings before it, `interval_ns` where the gain lies
+    with 90 % when calls are drawn again. `factor` is how many times as long, or as many, as at
+    comparable places. `together` is how many findings pay only together, and the share that they
+    then gain; (0, 0.0) for one that pays by itself. If only counts are known, `is_timed` is false
+    and gains are 0.
 
-        Of a trace that was looked up: `id`; `particulars`, which only its kind knows; `waits`,
-        those of other ranks that end with it; `rate`, GB/s of the region per rank and its part of a
-        copy's; `where_ns` and `tracks` (rank, block), the stretch of the trace that shows it, the
-        track that shows it most and one to see beside it (block LAUNCHES: the rank's kernel
-        launches); `evidence`, the table behind it. `warm_up` are calls that were left out,
-        `is_on_gpu` says what ran it, and `is_hidden` that a finding before it has to be fixed
-        first.
+    Of a trace that was looked up: `id`; `particulars`, which only its kind knows; `waits`,
+    those of other ranks that end with it; `rate`, GB/s of the region per rank and its part of a
+    copy's; `where_ns` and `tracks` (rank, block), the stretch of the trace that shows it, the
+    track that shows it most and one to see beside it (block LAUNCHES: the rank's kernel
+    launches); `evidence`, the table behind it. `warm_up` are calls that were left out,
+    `is_on_gpu` says what ran it, and `is_hidden` that a finding before it has to be fixed
+    first.
     """
 
     ranks: tuple[int, ...] = ()

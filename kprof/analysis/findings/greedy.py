@@ -170,6 +170,8 @@ class Search:
         if not self._carries(everything, gains):
             self.refused += 1
             return []
+        # The one that gains most by itself comes first, little as that is.
+        candidates = sorted(candidates, key=lambda one: -float(self._gains([one]).sum()))
         alone = self._gains(candidates).sum(axis=1).tolist()
         together = len(candidates), float(gains.sum()) / self.total_ns
         found = []

@@ -30,8 +30,6 @@ from kprof.analysis.wording import counted, duration, members
 from kprof.capture.losses import why_empty
 from kprof.errors import CallTooLargeError
 
-# Where ranks have no clock in common each is replayed by itself; of more it takes long.
-_MOST_RANKS: Final = 8
 _OF_ALL_BLOCKS: Final = frozenset({LimitKind.FEW_BLOCKS, LimitKind.WAVES})
 
 
