@@ -40,7 +40,7 @@ def test_a_hang_in_the_interpreter_names_program_slot_and_flag(tmp_path: Path) -
     )
     assert answer.returncode == 0, answer.stderr
     assert f"ends {[EPOCH] * 4}" in answer.stdout
-    (line,) = [line for line in answer.stderr.splitlines() if "still waiting" in line]
+    line = [line for line in answer.stderr.splitlines() if "still waiting" in line][-1]
     assert f"block {NEVER} in wait for rank 0, slot {NEVER + 5} (call 0 of consume)" in line
     assert f"its flag holds {HELD}, it waits for {EPOCH}" in line
     slots = Trace.open(run).frame("SELECT block, slot FROM events WHERE region = 'wait'")
