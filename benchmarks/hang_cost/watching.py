@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.harness import spread
 from kprof.capture.claims import Claim
-from kprof.capture.directory import announce_rank
 from kprof.capture.manifest import Launch
 from kprof.capture.shared_memory import make_memory, remove_memory
+from kprof.capture.started import announce_rank
 from kprof.hangs.lines import NUM_LINES, WAIT_LINE, WaitsWriter
 from kprof.hangs.watch import Directory, Watch
 from kprof.regions import RegionTable

@@ -24,17 +24,11 @@ from typing import Final
 import msgspec
 
 from kprof.capture.descriptors import OwnDescriptor
-from kprof.capture.directory import (
-    events_file_name,
-    rank_file,
-    rank_files,
-    read_ranks_started,
-    write_json,
-    writing,
-)
+from kprof.capture.directory import events_file_name, rank_file, rank_files, write_json, writing
 from kprof.capture.files import MAX_JSON_BYTES
 from kprof.capture.losses import GaveUp, count_launches
 from kprof.capture.manifest import MAX_COUNT, Text, WorldSize
+from kprof.capture.started import read_ranks_started
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import RankTakenError
 from kprof.private import is_locked, new_file, open_plain, read_plain

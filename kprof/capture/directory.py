@@ -7,10 +7,9 @@
       summary-00000.parquet   sums over a rank's events (rank_summary.py); made again if missing
       torch-rank-00000.json.gz       what the PyTorch profiler saw, if the workload kept it
 
-While recording, it also holds the sources of the manifest (claims.py and parts.py describe more
-files):
+While recording, it also holds the sources of the manifest (claims.py, started.py and parts.py
+describe more files):
 
-      rank-00000.started      written with the recorder: tells "died" from "never recorded"
       rank-00000.json         what the rank's recorder knew at its end
       alignment.json          written by the reference rank
 
@@ -21,7 +20,6 @@ Nothing is evaluated.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import shutil
@@ -47,11 +45,9 @@ from kprof.capture.manifest import (
     Alignment,
     Manifest,
     RankInfo,
-    RankStarted,
 )
 from kprof.capture.output import refusal
 from kprof.capture.printable import utf8
-from kprof.capture.processes import process_of
 from kprof.capture.shared_memory import COPY_NAME, discard, memory_of, remove_memory
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
@@ -228,41 +224,16 @@ def write_rank_info(directory: Path, info: RankInfo) -> None:
 
 def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
     """All ranks that finished both their files in an unfinished capture directory, by rank."""
-    infos = _readable(directory, "json", RankInfo)
+    infos = readable(directory, "json", RankInfo)
     finished = (info for info in infos if (directory / events_file_name(info.rank)).exists())
     return tuple(sorted(finished, key=lambda info: info.rank))
 
 
-def write_rank_started(directory: Path, started: RankStarted) -> None:
-    """Write `rank-NNNNN.started`, atomically."""
-    write_json(rank_file(directory, started.rank, "started"), started)
-
-
-def announce_rank(directory: Path, rank: int, world_size: int) -> None:
-    """Say that this process records a rank."""
-    process = dataclasses.astuple(process_of(os.getpid()))
-    write_rank_started(directory, RankStarted(rank, world_size, *process))
-
-
-def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
-    """All ranks whose recorder was created, by rank, but those whose files are damaged."""
-    return tuple(_readable(directory, "started", RankStarted))
-
-
-def _readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
+def readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
     """The files of that kind, by rank. A damaged one must not keep the others from being read."""
     for _, path in sorted(rank_files(directory, kind).items()):
         with contextlib.suppress(CorruptCaptureError):
             yield _decode(path, struct)
-
-
-def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
-    """The processes that record these ranks on this host, proven by their claims."""
-    return {
-        entry.rank: entry.pid
-        for entry in read_ranks_started(directory)
-        if entry.rank in ranks and entry.process.maps(rank_file(directory, entry.rank, "live"))
-    }
 
 
 def write_alignment(directory: Path, alignment: Alignment) -> None:
@@ -386,7 +357,7 @@ def finish_capture(
     """
     if is_new := not manifest.files:
         manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
-    _check_readable(temporary, manifest)
+    _checkreadable(temporary, manifest)
     write_manifest(temporary, manifest)
     refuse_output(output, force)
     with writing(output):
@@ -409,7 +380,7 @@ def finish_capture(
     return _opened(output, read_manifest(output), checksums)
 
 
-def _check_readable(directory: Path, manifest: Manifest) -> None:
+def _checkreadable(directory: Path, manifest: Manifest) -> None:
     """Refuse what no reader would open, while all that it is made of is still there.
 
     Raises CorruptCaptureError.

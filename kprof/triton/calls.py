@@ -190,8 +190,12 @@ def still_waiting(
         for name, value in (("held", held), ("wanted", wanted))
     ]
     begin, line, told = wait.parts
-    line = waits.tell(*track.parts[:2], begin, word, *flag, line, told, **call.extra)
-    return Wait((begin, line, flag[0]))
+    cursor, arena_word = track.parts[:2]
+    held_now, wanted_now = flag
+    line = waits.tell(
+        cursor, arena_word, begin, word, held_now, wanted_now, line, told, **call.extra
+    )
+    return Wait((begin, line, held_now))
 
 
 @_returns("track")

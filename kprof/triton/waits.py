@@ -211,7 +211,7 @@ def _tell(
     if time.monotonic_ns() - begin < _LATE_NS or not chunk:
         return 0
     header = (ctypes.c_uint8 * abi.CHUNK_HEADER_BYTES).from_address(chunk)
-    track = np.frombuffer(header, abi.CHUNK_HEADER)[0]
+    track = np.frombuffer(bytes(header), abi.CHUNK_HEADER)[0]
     num_lines = _word(arena + _CONTROL["num_shared_lines"], 32).value
     if track["chunk_idx"].astype(np.int32) < 0 or not num_lines:
         return 0

@@ -17,8 +17,8 @@ from bytes_damage import damage_one
 from harness import Broken
 
 from kprof import abi
-from kprof.capture.directory import announce_rank
 from kprof.capture.manifest import Launch
+from kprof.capture.started import announce_rank
 from kprof.errors import KprofError
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run

@@ -20,13 +20,13 @@ from kprof.capture.directory import (
     finish_capture,
     read_alignment,
     read_rank_infos,
-    read_ranks_started,
     write_alignment,
     write_rank_events,
     write_rank_info,
     writing_events,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
+from kprof.capture.started import read_ranks_started
 from kprof.errors import (
     CaptureError,
     CorruptCaptureError,

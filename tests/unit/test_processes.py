@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture.directory import pids_here, rank_file, write_rank_started
+from kprof.capture.directory import rank_file
 from kprof.capture.manifest import RankStarted
 from kprof.capture.processes import Condition, Process, process_of, signal_all
+from kprof.capture.started import pids_here, write_rank_started
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from kprof.capture.claims import Claim
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import EventCounts, RegionLosses
+from kprof.capture.started import announce_rank
 from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
 from kprof.recording.finishing.outcome import describe_exit
 from kprof.recording.finishing.recover import recover
@@ -172,7 +173,7 @@ def test_a_rank_that_outlives_a_session_is_named_by_its_process(tmp_path):
 
     def record_nothing() -> None:
         with session(tmp_path / "run.kprof") as directory:
-            capture.announce_rank(directory, 0, 1)
+            announce_rank(directory, 0, 1)
             claims.append(Claim(directory, 0))
 
     with pytest.raises(WorkloadError, match=rf"may still record \(process {os.getpid()}\): when"):

@@ -37,6 +37,7 @@ from kprof.capture.parts import (
     recover_rank,
 )
 from kprof.capture.set_aside import set_aside
+from kprof.capture.started import read_ranks_started
 from kprof.errors import (
     CaptureError,
     KprofError,
@@ -60,7 +61,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     the workload ended.
     """
     _check_is_there(directory, outcome)
-    started = capture.read_ranks_started(directory)
+    started = read_ranks_started(directory)
     counts, told = launch_counts(directory), ranks_that_told(directory)
     infos, aside = _all_infos(directory, counts, told, is_under_way=outcome is not None)
     told |= aside

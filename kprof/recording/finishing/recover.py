@@ -34,6 +34,7 @@ from kprof.capture.shared_memory import (
     is_copy,
     make_memory,
 )
+from kprof.capture.started import read_ranks_started
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
@@ -164,7 +165,7 @@ def refuse_open_ranks(directory: Path) -> None:
     """Raises OutputExistsError when a living rank may still write into the directory."""
     ranks = ranks_in_use(directory)
     if ranks:
-        started = capture.read_ranks_started(directory)
+        started = read_ranks_started(directory)
         pids = [entry.pid for entry in started if entry.rank in ranks]
         write, their, them = (
             ("writes", "its", "it") if len(ranks) == 1 else ("write", "their", "them")

@@ -45,6 +45,7 @@ from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import discard, make_memory, memory_of
+from kprof.capture.started import pids_here
 from kprof.errors import CaptureError, StillRecordingError, WorkloadError
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.nccl.capture import has_collectives
@@ -320,7 +321,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
                 discard(directory)
                 raise
             # Ranks of a session were not started for it: their environment does not tell.
-            late = late or sorted(capture.pids_here(directory, ranks).values())
+            late = late or sorted(pids_here(directory, ranks).values())
             raise WorkloadError(_kept_for(late, directory, error), error.exit_code) from error
 
 

@@ -145,8 +145,8 @@ class Recorder(AnyRecorder):
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
-        from kprof.capture.directory import announce_rank
         from kprof.capture.parts import remove_parts
+        from kprof.capture.started import announce_rank
 
         remove_parts(self._directory, self.rank)
         self._waits.open_stacks()

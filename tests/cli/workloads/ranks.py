@@ -17,7 +17,6 @@ from kprof.capture.directory import (
     write_alignment,
     write_rank_events,
     write_rank_info,
-    write_rank_started,
 )
 from kprof.capture.manifest import (
     Alignment,
@@ -29,6 +28,7 @@ from kprof.capture.manifest import (
     RankInfo,
     RankStarted,
 )
+from kprof.capture.started import write_rank_started
 from kprof.regions import parse_regions
 
 REGIONS = """
