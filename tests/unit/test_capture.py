@@ -26,7 +26,7 @@ from kprof.capture.directory import (
     writing_events,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
-from kprof.capture.started import read_ranks_started
+from kprof.capture.started import read_ranks_started, write_rank_started
 from kprof.errors import (
     CaptureError,
     CorruptCaptureError,
@@ -268,7 +268,7 @@ def test_only_ranks_with_both_files_count_as_finished(tmp_path):
 
 def test_ranks_started_are_read_in_order(tmp_path):
     for rank in (11, 2):
-        capture.write_rank_started(tmp_path, RankStarted(rank, 12, "host0", 42))
+        write_rank_started(tmp_path, RankStarted(rank, 12, "host0", 42))
     assert [entry.rank for entry in read_ranks_started(tmp_path)] == [2, 11]
 
 
