@@ -164,17 +164,23 @@ def test_an_imported_trace_of_eight_ranks_is_aligned_by_its_collectives(tmp_path
     assert Trace.open(path).is_on_one_clock
 
 
-def test_a_finding_across_imported_ranks_appears_with_the_clock(tmp_path: Path) -> None:
+def test_a_finding_about_imported_ranks_is_on_one_clock_once_they_are_aligned(
+    tmp_path: Path,
+) -> None:
+    """Durations need no clock, so the slow rank is named before, too, with the doubt beside it."""
     path = tmp_path / "run.kprof"
     file = chrome(tmp_path / "t.json", 8, 60, slow_rank=3)
     import_events("chrome", [file], path, ReadOptions(tick_ns=1))
     before = find(Summary.of(Trace.open(path)))
-    assert before.findings == ()
+    assert [finding.ranks for finding in before.findings] == [(3,)]
     assert any("no common clock" in doubt.sentence for doubt in before.doubts)
+    assert not Trace.open(path).is_on_one_clock
     found = align(path)
     after = find(Summary.of(Trace.open(path)))
     assert [finding.ranks for finding in after.findings] == [(3,)]
     assert "rank 3 runs gemm 3.0x slower than the rest" in after.findings[0].fact
+    assert not any("no common clock" in doubt.sentence for doubt in after.doubts)
+    assert Trace.open(path).is_on_one_clock
     # A rank that always comes last bounds the others from one side only, as far as they wait for it.
     assert 2e5 < found.alignment.bound_between_ns(3, 7) < 3e5
 

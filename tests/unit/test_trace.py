@@ -235,7 +235,7 @@ def test_batches_stream_all_events():
     [
         ("WITH flows AS (SELECT 7 AS n) SELECT n FROM flows", 7, False),
         ("SELECT count(*) AS n FROM regions WHERE 'join flows' <> ''", 4, False),
-        ('SELECT (SELECT count(*) FROM("flows")) AS n', 1, True),
+        ('SELECT (SELECT count(*) FROM"flows") AS n', 1, True),
         ("SELECT count(*) AS n FROM regions, flows", 4, True),
     ],
 )
