@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -112,6 +113,8 @@ def kill_at(
     """
     child = os.fork()
     if not child:
+        # What other tests of this process left behind belongs to its threads, and not to the child.
+        gc.freeze()
         reached: list[int] = []
 
         def send() -> None:
