@@ -30,7 +30,8 @@ class Ribbon:
     `shares` (float32) have the shape rows x bins x MOST_CULPRITS: the ranks that most of a row's
     tracks wait for, the most first, NOBODY where a wait names none, and the share of its tracks, 0
     where there are fewer culprits. `present` (float32, rows x bins) is the share of the row's
-    tracks that run.
+    tracks that run. `worst` are the ranks that others wait for, the one with most of their time
+    first.
     """
 
     over: Focus
@@ -39,6 +40,7 @@ class Ribbon:
     culprits: npt.NDArray[np.int32]
     shares: npt.NDArray[np.float32]
     present: npt.NDArray[np.float32]
+    worst: tuple[int, ...] = ()
 
     def cells(self) -> Table:
         """A row per culprit of a cell: rank, block, bin, culprit, share."""
@@ -56,13 +58,6 @@ class Ribbon:
                 "share": self.shares[row, at, which],
             }
         )
-
-    def worst(self) -> list[int]:
-        """The ranks that others wait for, the one with most of their time first."""
-        cells = self.cells()
-        others = cells[(cells["culprit"] != cells["rank"]) & (cells["culprit"] != NOBODY)]
-        time = others.groupby("culprit")["share"].sum()
-        return [int(rank) for rank in time.sort_values(ascending=False, kind="stable").index]
 
 
 def ribbon(
@@ -100,7 +95,20 @@ def ribbon(
         most = np.take_along_axis(share, kept, axis=0)
         culprits[number[place], :, : len(kept)] = found[kept].T
         shares[number[place], :, : len(kept)] = np.where(most < _LEAST_SHARE, 0.0, most).T
-    return Ribbon(over, width, tuple(rows), culprits, shares, present)
+    worst = _worst(np.array([rank for rank, _ in rows]), culprits, shares)
+    return Ribbon(over, width, tuple(rows), culprits, shares, present, worst)
+
+
+def _worst(
+    ranks: npt.NDArray[Any], culprits: npt.NDArray[np.int32], shares: npt.NDArray[np.float32]
+) -> tuple[int, ...]:
+    """The culprits of other ranks' waits, by their time."""
+    import numpy as np
+
+    is_of_other = (shares > 0) & (culprits != NOBODY) & (culprits != ranks.reshape(-1, 1, 1))
+    time = np.bincount(culprits[is_of_other], shares[is_of_other])
+    order = np.argsort(-time, kind="stable")
+    return tuple(int(rank) for rank in order if time[rank] > 0)
 
 
 def _most(share: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.ribbon import Ribbon
 from kprof.analysis.wording import duration
-from kprof.report.figures.ribbon import CULPRITS, OPACITY, RIBBON_COLORS, hues, kind_shares, rgb
+from kprof.report.figures.ribbon import (
+    CULPRITS,
+    OPACITY,
+    REST_NAME,
+    RIBBON_COLORS,
+    hues,
+    kind_shares,
+    rgb,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 _FEW: Final = 16
 _MOST: Final = 48
 _MOST_COLUMNS: Final = 160
-_LETTERS: Final = "abcdefgh*-"
+_LETTERS: Final = "abcdefgh-"
 _DARK: Final = 1
 _LEAST: Final = 0.02
 
@@ -83,7 +91,7 @@ def _legend(drawn: Ribbon, shares: Any, has_color: bool) -> Text:
 
     names = [f"rank {rank}" for rank in hues(drawn)]
     entries = dict(enumerate(names))
-    entries |= {len(CULPRITS): "another rank", len(CULPRITS) + 1: "its own blocks, a lock"}
+    entries[len(CULPRITS)] = REST_NAME
     text = Text("waits for")
     for i, name in entries.items():
         if (shares[..., i] > 0).any():

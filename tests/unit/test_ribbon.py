@@ -20,6 +20,7 @@ from kprof.analysis.ribbon import NOBODY, Ribbon, ribbon
 from kprof.analysis.summary import CLOSED_SPANS, WAIT
 from kprof.analysis.timeline import focus
 from kprof.errors import ExportError, OutputExistsError, SelectionError, UnknownFormatError
+from kprof.report.figures import all_figures
 from kprof.report.figures.ribbon import CULPRITS as COLORS
 from kprof.report.figures.ribbon import OWN, color_of, png, rgb
 from kprof.report.pictures import PICTURES
@@ -63,7 +64,7 @@ def test_cells_say_whom_a_row_waits_for_and_which_share_of_its_blocks() -> None:
         "share": [1.0, 1.0, 0.5, 0.5, 0.5, 0.5],
     }
     assert found.present.tolist() == [[1.0] * 6 + [0.5] * 4, [1.0] * 10]
-    assert found.worst() == [1]
+    assert found.worst == (1,)
 
 
 def test_rows_of_blocks() -> None:
@@ -116,7 +117,7 @@ def test_no_wait_is_lost_in_the_bins(num_bins: int) -> None:
 def test_the_planted_culprit_is_the_worst(name: str) -> None:
     plant, culprit = CULPRITS[name]
     summary = Summary.of(simulate(plant))
-    assert ribbon(summary, focus(summary)).worst()[0] == culprit
+    assert ribbon(summary, focus(summary)).worst[0] == culprit
 
 
 def test_colours_are_deeper_the_more_wait() -> None:
@@ -184,6 +185,19 @@ def test_of_many_ranks_a_terminal_shows_the_culprits_and_says_so() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"rank 101 \.+$", text, re.M)
     assert "of 200 ranks: those that others wait for" in text
+
+
+def test_of_more_ranks_than_names_fit_the_culprits_rows_come_first() -> None:
+    build = TraceBuilder(REGIONS, 400)
+    for rank in range(400):
+        build.span(rank=rank, region="work", start_ns=0, duration_ns=900 if rank == 101 else 100)
+        if rank != 101:
+            build.span(rank=rank, region="wait", start_ns=100, duration_ns=800, peer=101)
+    (figure,) = (f for f in all_figures(reports.build(build.trace())) if f.id == "ribbon")
+    names = re.findall(r">(rank \d+)</text>", figure.svg)
+    assert names[:2] == ["rank 101", "rank 13"]
+    assert len(names) < 40
+    assert figure.svg.count('class="culprit-0"') == 1 + 13 + 1
 
 
 @pytest.fixture(scope="module")

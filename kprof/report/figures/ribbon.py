@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.ribbon import NOBODY, Ribbon
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from kprof.report.model import Report
 
-# On white and on black: the ranks that others wait for most, the worst first; then all other ranks;
-# waits within the rank or for no rank; own work.
+# On white and on black: the ranks that others wait for most, the worst first; then the rest, which
+# are other ranks, the rank's own blocks, or nobody (a lock); own work.
 CULPRITS: Final = (
     ("#f44713", "#ff6131"),
     ("#0061eb", "#168cf9"),
@@ -35,14 +35,13 @@ CULPRITS: Final = (
     ("#ab4490", "#79039b"),
     ("#4a1f04", "#8d738c"),
 )
-OTHER_RANKS: Final = ("#030d17", "#ebf4ef")
-WITHIN: Final = ("#8f9990", "#abaca6")
+REST: Final = ("#8f9990", "#abaca6")
 OWN: Final = ("#d5dae1", "#3a4350")
+REST_NAME: Final = "another rank, or none"
 # Names of the page's colours.
 RIBBON_COLORS: Final = {
     **{f"culprit-{i}": pair for i, pair in enumerate(CULPRITS)},
-    "culprit-other": OTHER_RANKS,
-    "culprit-within": WITHIN,
+    "culprit-rest": REST,
     "own": OWN,
 }
 # Fine enough for eyes, coarse enough for a page with a thousand ranks.
@@ -55,6 +54,7 @@ _LEAST_HEIGHT: Final = 312.0
 # A finding's mark as wide as this has room for the word.
 _ROOM: Final = 60.0
 _LABEL_EVERY: Final = 13
+_MOST_NAMED: Final = int(_LEAST_HEIGHT)
 # Of a culprit in the page's data: none.
 _NONE: Final = 0xFFFF
 
@@ -87,7 +87,7 @@ class _Data:
 
 def hues(drawn: Ribbon) -> dict[int, int]:
     """The ranks that have a colour of their own, by the number of the colour."""
-    return {rank: i for i, rank in enumerate(drawn.worst()[: len(CULPRITS)])}
+    return {rank: i for i, rank in enumerate(drawn.worst[: len(CULPRITS)])}
 
 
 def rgb(color: str) -> tuple[int, int, int]:
@@ -105,7 +105,7 @@ def color_of(drawn: Ribbon, scheme: int = 0) -> npt.NDArray[np.uint8]:
     """
     import numpy as np
 
-    colors = [pair[scheme] for pair in (*CULPRITS, OTHER_RANKS, WITHIN)]
+    colors = [pair[scheme] for pair in (*CULPRITS, REST)]
     palette = np.array([rgb(color) for color in colors], dtype=np.float64)
     over = _level(drawn.shares[..., 0])[..., None] ** OPACITY
     under = _level(drawn.present)[..., None] ** OPACITY
@@ -118,7 +118,7 @@ def color_of(drawn: Ribbon, scheme: int = 0) -> npt.NDArray[np.uint8]:
 
 
 def _palette_index(drawn: Ribbon) -> npt.NDArray[Any]:
-    """Which of the colours stands for each culprit: its own, OTHER_RANKS, or WITHIN."""
+    """Which of the colours stands for each culprit: its own, or REST."""
     import numpy as np
 
     table = np.full(int(drawn.culprits.max(initial=0)) + 1, len(CULPRITS))
@@ -127,7 +127,7 @@ def _palette_index(drawn: Ribbon) -> npt.NDArray[Any]:
     ranks = np.array([rank for rank, _ in drawn.rows]).reshape(-1, 1, 1)
     is_within = (drawn.culprits == NOBODY) | (drawn.culprits == ranks)
     known = table[np.maximum(drawn.culprits, 0)]
-    index: npt.NDArray[Any] = np.where(is_within, len(CULPRITS) + 1, known)
+    index: npt.NDArray[Any] = np.where(is_within, len(CULPRITS), known)
     return index
 
 
@@ -135,7 +135,7 @@ def kind_shares(drawn: Ribbon) -> npt.NDArray[np.float32]:
     """The share of tracks that wait, by what the colour stands for: rows x bins x colours."""
     import numpy as np
 
-    found = np.zeros((*drawn.present.shape, len(CULPRITS) + 2), dtype=np.float32)
+    found = np.zeros((*drawn.present.shape, len(CULPRITS) + 1), dtype=np.float32)
     row, at, which = np.nonzero(drawn.shares)
     kinds = _palette_index(drawn)[row, at, which]
     np.add.at(found, (row, at, kinds), drawn.shares[row, at, which])
@@ -171,6 +171,7 @@ def ribbon(report: Report) -> Figure | None:
     drawn = report.ribbon
     if drawn is None or not (drawn.shares.any() or len(drawn.rows) > MAX_LANES):
         return None
+    drawn = _with_the_worst_above(drawn)
     names = [f"rank {rank}" for rank, _ in drawn.rows]
     height = max(1.0, min(_FEW_HIGH, _LEAST_HEIGHT / len(names)))
     left = 30 + LETTER * max(map(len, names))
@@ -191,26 +192,44 @@ def ribbon(report: Report) -> Figure | None:
     return drawing.figure("ribbon", title, _data(drawn, size, box, points, marks))
 
 
+def _with_the_worst_above(drawn: Ribbon) -> Ribbon:
+    """Of more ranks than have room for their names, the worst culprits come first, so often that
+    they have; then all."""
+    ranks = [rank for rank, _ in drawn.rows]
+    if len(ranks) <= _MOST_NAMED:
+        return drawn
+    above = [ranks.index(rank) for rank in hues(drawn) if rank in ranks]
+    rows = [row for row in above for _ in range(_LABEL_EVERY)] + list(range(len(ranks)))
+    return replace(
+        drawn,
+        rows=tuple(drawn.rows[row] for row in rows),
+        culprits=drawn.culprits[rows],
+        shares=drawn.shares[rows],
+        present=drawn.present[rows],
+    )
+
+
 def _legend(drawing: Drawing, drawn: Ribbon) -> None:
     known = hues(drawn)
-    entries = [(f"culprit-{hue}", f"rank {rank}") for rank, hue in known.items()]
+    entries = [(f"culprit-{hue}", str(rank)) for rank, hue in known.items()]
     cells = _palette_index(drawn)[drawn.shares > 0]
     if (cells == len(CULPRITS)).any():
-        entries.append(("culprit-other", "another rank"))
-    if (cells > len(CULPRITS)).any():
-        entries.append(("culprit-within", "its own blocks, a lock"))
-    drawing.text(0, 14, "waits for")
-    drawing.legend(62, 4, [*entries, ("own", "own work")])
+        entries.append(("culprit-rest", REST_NAME))
+    drawing.text(0, 14, "waits for rank")
+    drawing.legend(92, 4, [*entries, ("own", "own work")])
 
 
 def _names(drawing: Drawing, drawn: Ribbon, names: list[str], left: float, height: float) -> None:
     """The name of every row that has room for it, with the colour that others wear for it."""
     known = hues(drawn)
     every = max(1, round(_LABEL_EVERY / height + 0.49))
+    # The rows that repeat a culprit's; the name stands beside their middle.
+    above = len(names) - len(set(names))
     for i, (rank, _) in enumerate(drawn.rows):
         y = _TOP + (i + 0.5) * height
-        if i % every == 0:
-            drawing.text(left - 18, y + 4, names[i], "end")
+        if i % every == 0 and (i != above or above == 0):
+            middle = y + height * (every - 1) / 2 if i < above else y
+            drawing.text(left - 18, middle + 4, names[i], "end")
         if rank in known:
             high = min(11.0, height)
             drawing.rect(left - 14, y - high / 2, 10, high, f"culprit-{known[rank]}")
