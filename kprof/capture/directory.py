@@ -357,7 +357,7 @@ def finish_capture(
     """
     if is_new := not manifest.files:
         manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
-    _checkreadable(temporary, manifest)
+    _check_readable(temporary, manifest)
     write_manifest(temporary, manifest)
     refuse_output(output, force)
     with writing(output):
@@ -380,7 +380,7 @@ def finish_capture(
     return _opened(output, read_manifest(output), checksums)
 
 
-def _checkreadable(directory: Path, manifest: Manifest) -> None:
+def _check_readable(directory: Path, manifest: Manifest) -> None:
     """Refuse what no reader would open, while all that it is made of is still there.
 
     Raises CorruptCaptureError.
