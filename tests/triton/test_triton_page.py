@@ -45,4 +45,14 @@ def test_the_page_names_what_exists() -> None:
     named = set(re.findall(r"\bkp\.(\w+)", PAGE))
     assert named <= set(kp.__all__)
     in_table = set(re.findall(r"^\| `[^`]*kp\.(\w+)", PAGE, flags=re.MULTILINE))
-    assert in_table == {"open_track", "start", "stop", "lap", "span", "mark", "value"}
+    assert in_table == {
+        "open_track",
+        "start",
+        "stop",
+        "lap",
+        "span",
+        "mark",
+        "value",
+        "waiting",
+        "still_waiting",
+    }
