@@ -1,7 +1,8 @@
 """The kernels' tests as gfx942 machine code, on an emulator with a weak memory model: `make amd-test`, `amd-soak` and `amd-faults`.
 
-    test     the strict setting on what the host reads while kernels run; then every test once, a quarter of them in each of
-             uncached and fine-grained memory with two seeds; then some of the planted faults. Seeds and quarters go by the commit.
+    test     the strict setting on what the host reads while kernels run; every test once, a quarter of them in each of
+             uncached and fine-grained memory with two seeds; some of the planted faults. Seeds and quarters go by the commit.
+             WORKERS of these run at a time.
     soak     all tests with one seed after another, for MINUTES; writes what every pass has shown
     faults   every planted fault of mutations.py; writes the table of results
 
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,19 +59,21 @@ class Run:
         chosen = self.arguments if arguments is None else arguments
         return [str(emulator / "weak" / "run-pytest"), "-m", "amd", "-q", *chosen]
 
-    def succeeds(self, emulator: Path, limit_s: float | None = None) -> bool:
-        """Also prints what pytest does; a failure with the command that repeats it."""
-        environment = {
+    def environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             "PYTHON": sys.executable,
             "AMD_EMULATOR_DIR": str(ROOT / ".amd-emulator"),
             "EMU_FP8": "fnuz",
             **self.settings,
         }
+
+    def succeeds(self, emulator: Path, limit_s: float | None = None) -> bool:
+        """Also prints what pytest does; a failure with the command that repeats it."""
         process = subprocess.Popen(
             self.command(emulator),
             cwd=self.root,
-            env=environment,
+            env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -105,13 +109,13 @@ class Run:
         print(f"FAILED on the weak memory model; again:\n  {command}", flush=True)
 
 
-def runs_of(seed: int, workers: str) -> list[Run]:
+def runs_of(seed: int) -> list[Run]:
     """The strict setting, and every test once: all four passes would take longer than CI has."""
     runs = [Run({**STRICT, "EMU_SEED": str(seed)}, ("-n0", *READ_WHILE_RUNNING))]
     for i, kind in enumerate(KINDS * 2):
         part = f"{(i + seed) % 4}/4"
         settings = {"EMU_SEED": str(seed + i), "WEAK_HEAP": kind, "KPROF_TEST_PART": part}
-        runs.append(Run(settings, ("-n", workers, "tests/kernels")))
+        runs.append(Run(settings, ("-n0", "tests/kernels")))
     return runs
 
 
@@ -127,24 +131,30 @@ def seed_of_commit() -> int:
     return int(commit() or "0", 16) or int(time.time() // 86_400)
 
 
-def test(emulator: Path, seed: int, workers: str) -> bool:
-    runs = runs_of(seed, workers)
-    failed = [run for run in runs if not run.succeeds(emulator)]
-    for run in failed:
-        run.tell(emulator)
-    survivors = [
-        fault for fault in FAULTS if fault.in_ci and not outcome_of(fault, emulator)["is_right"]
-    ]
-    return not failed and not survivors
+def test(emulator: Path, seed: int, workers: int) -> bool:
+    """Each run is one process: one that a core waits for would take the other's share."""
+    set_up = Run({}, ("--version",))
+    subprocess.run(set_up.command(emulator), cwd=ROOT, env=set_up.environment(), check=True)
+    runs = runs_of(seed)
+    with ThreadPoolExecutor(workers) as pool:
+        passing = pool.map(lambda run: run.succeeds(emulator), runs)
+        planted = [fault for fault in FAULTS if fault.in_ci]
+        outcomes = pool.map(lambda fault: outcome_of(fault, emulator), planted)
+        passed = list(passing)
+        are_caught = [outcome["is_right"] for outcome in outcomes]
+    for run, has_passed in zip(runs, passed, strict=True):
+        if not has_passed:
+            run.tell(emulator)
+    return all(passed) and all(are_caught)
 
 
-def soak(emulator: Path, seed: int, workers: str, minutes: float) -> bool:
+def soak(emulator: Path, seed: int, workers: int, minutes: float) -> bool:
     """Ends after the pass in which the time is over. Writes the table of passes after each."""
     end = time.monotonic() + 60 * minutes
     passes: list[dict[str, object]] = []
     while time.monotonic() < end:
         kind = KINDS[seed % 2]
-        arguments = ("-n", workers, "--timeout", PATIENCE_S, "tests/kernels")
+        arguments = ("-n", str(workers), "--timeout", PATIENCE_S, "tests/kernels")
         run = Run({"EMU_SEED": str(seed), "WEAK_HEAP": kind}, arguments)
         begin_s, begin_cpu_s = time.monotonic(), cpu_seconds()
         if not run.succeeds(emulator):
@@ -244,7 +254,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=None, help="of the first run; by default from the commit"
     )
-    parser.add_argument("--workers", default="2", help="processes of pytest")
+    parser.add_argument("--workers", type=int, default=2, help="processes of pytest")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--only", default="", help="faults with this in their name")
     options = parser.parse_args()

@@ -20,7 +20,7 @@ def test_every_fault_has_one_place() -> None:
 
 
 def test_every_quarter_of_the_tests_runs_once_in_one_memory_with_one_seed() -> None:
-    strict, *runs = weak.runs_of(7, "2")
+    strict, *runs = weak.runs_of(7)
     assert strict.arguments[1:] == READ_WHILE_RUNNING
     assert strict.settings["EMU_K_SLOW"] == "0"
     assert sorted(run.settings["KPROF_TEST_PART"] for run in runs) == ["0/4", "1/4", "2/4", "3/4"]
