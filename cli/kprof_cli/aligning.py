@@ -42,13 +42,17 @@ def align(
 
 
 @command(
-    parts=Argument(metavar="PART...", help="What each host recorded of one run, in any order."),
+    parts=Argument(
+        metavar="PART...",
+        help="What each host recorded of one run, in any order: captures, folders of captures, "
+        "or URLs of either, such as s3://bucket/run (with fsspec).",
+    ),
     output=CAPTURE_OUTPUT,
     collective=COLLECTIVE,
     is_from_flows=FROM_FLOWS,
 )
 def merge(
-    parts: list[Path],
+    parts: list[str],
     output: Path = Path("run.kprof"),
     collective: list[str] | None = None,
     is_from_flows: bool = False,
@@ -59,10 +63,12 @@ def merge(
     Where no calibration of all its ranks was recorded, they are aligned as by kprof align.
     """
     from kprof.aligning.merge import merge as merge_captures
+    from kprof.aligning.parts import local_parts
     from kprof.capture.losses import name_ranks
     from kprof.errors import ClockError
 
-    found = merge_captures(parts, output, force=force)
+    with local_parts(parts) as captures:
+        found = merge_captures(captures, output, force=force)
     manifest = found.manifest
     say(f"merged   {output}: {len(manifest.ranks)} of {manifest.world_size} ranks")
     if found.missing_ranks:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from unaligned import Writer, chrome, parts_of
 
@@ -49,3 +53,40 @@ def test_an_import_is_aligned_by_its_collectives(kprof, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert "8 ranks on the clock of rank 0" in result.out
     assert kprof(*given, "-f", "--bound", "1us").code == 2
+
+
+def test_parts_in_a_folder_and_behind_a_url_are_found(
+    kprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = pytest.importorskip("fsspec").filesystem("memory")
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    whole = Writer(4).exchange(0, 1, 2, 3, count=60).write(tmp_path / "whole.kprof")
+    first, second, third = parts_of(whole, [0], [1, 2], [3])
+    shutil.move(first, shared)
+    shutil.move(second, shared)
+    storage.put(f"{third}/", "/bucket/run/host2.kprof/", recursive=True)
+    storage.pipe_file("/bucket/run/host2.kprof/deeper/notes", b"not of the capture")
+    result = kprof("merge", str(shared), "memory://bucket/run", "-o", str(tmp_path / "run.kprof"))
+    assert result.code == 0, result.err
+    assert "4 of 4 ranks" in result.out
+    assert not list(copies.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("memory://nothing", "holds no capture"),
+        ("nosuch://bucket/run", "nosuch://bucket/run cannot be read: Protocol not known: nosuch"),
+    ],
+)
+def test_a_url_that_leads_to_no_capture_is_named(
+    kprof, tmp_path: Path, url: str, said: str
+) -> None:
+    pytest.importorskip("fsspec")
+    result = kprof("merge", url, "-o", str(tmp_path / "run.kprof"))
+    assert result.code == 1
+    assert said in result.err
