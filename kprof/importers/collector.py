@@ -220,7 +220,8 @@ def numbered(values: Iterable[T]) -> dict[T, int]:
     distinct = list(dict.fromkeys(values))
     found = [re.findall(r"\d+", str(value)[-200:]) for value in distinct]
     numbers = [int(digits[-1]) for digits in found if digits]
-    if len(set(numbers)) == len(distinct) and max(numbers, default=0) < 1 << 31:
+    # A set of larger integers may have one hash for all.
+    if max(numbers, default=0) < 1 << 31 and len(set(numbers)) == len(distinct):
         return dict(zip(distinct, numbers, strict=True))
     return {value: i for i, value in enumerate(distinct)}
 

@@ -107,10 +107,27 @@ def test_a_name_is_kept_once_for_all_its_kernels(tmp_path: Path) -> None:
             f"UPDATE StringIds SET value = hex(zeroblob(450000)) WHERE id = 1; {rows} "
             f"INSERT INTO {KERNELS} SELECT 1000 * i, 1000 * i + 500, 0, 7, 1, 1, 1, 4, 128 FROM n"
         )
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30));"
-    code = f"{limit} from kprof_cli.main import run; raise SystemExit(run(['import', {str(path)!r}, '-o', {str(tmp_path / 'run.kprof')!r}]))"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    ended = _imported(path, "RLIMIT_AS", 4 << 30)
     assert ended.returncode in (0, 1), ended.stderr[-2000:]
     assert "Traceback" not in ended.stderr
+
+
+def test_ids_that_have_one_hash_are_told_apart_in_a_moment(tmp_path: Path) -> None:
+    """Tables by these integers took processor time by the square of their number: minutes."""
+    hashes_to_0 = sys.hash_info.modulus
+    ids = range(hashes_to_0, 60_000 * hashes_to_0, hashes_to_0)
+    path = tmp_path / "trace.json"
+    path.write_text(
+        json.dumps([{"ph": "X", "name": "a", "tid": each, "ts": 1, "dur": 1} for each in ids])
+    )
+    ended = _imported(path, "RLIMIT_CPU", 60)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+def _imported(path: Path, limit: str, value: int) -> subprocess.CompletedProcess[str]:
+    given = ["import", str(path), "-o", str(path.with_name("run.kprof"))]
+    code = (
+        f"import resource; resource.setrlimit(resource.{limit}, ({value}, {value})); "
+        f"from kprof_cli.main import run; raise SystemExit(run({given!r}))"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -130,7 +130,7 @@ def from_chrome(
     for event in sorted(events, key=event_time):
         # Pairs are pairs in the order of time; a file may have any other.
         if event.ph != "M":
-            _collect(found, event, Place(ranks[event.pid], blocks[event.tid]))
+            _collect(found, event, Place(ranks[str(event.pid)], blocks[str(event.tid)]))
     num_endless = sum(event.ph == "X" and event.dur is None for event in events)
     notices = (f"spans without dur, imported as 0 ns: {num_endless:,}",) if num_endless else ()
     taken = (rank_source, block_source, clock)
@@ -142,7 +142,7 @@ def from_chrome(
 
 
 def _collect(found: Collector, event: ChromeEvent, place: Place) -> None:
-    time, key = event_time(event), (event.cat, event.id, str(event.id2), event.name)
+    time, key = event_time(event), (event.cat, str(event.id), str(event.id2), event.name)
     if event.ph == "X":
         found.span(place, event.name, time, event.dur or 0.0, event.args)
     elif event.ph in ("i", "I", "n"):
@@ -167,9 +167,13 @@ def event_time(event: ChromeEvent) -> float:
 
 def _ids(
     what: str, of: str, events: Sequence[ChromeEvent], limit: int
-) -> tuple[dict[int | str, int], Taken]:
-    """The number of each pid (tid): itself, or one from its name if it is none or too large."""
-    ids = dict.fromkeys(getattr(event, of) for event in events if event.ph != "M")
+) -> tuple[dict[str, int], Taken]:
+    """The number of each pid (tid): itself, or one from its name if it is none or too large.
+
+    Keys are texts: integers can be chosen so that all have one hash, and a file's author may be
+    anybody.
+    """
+    ids = dict.fromkeys(str(getattr(event, of)) for event in events if event.ph != "M")
     try:
         numbers = {each: int(each) for each in ids}
         if max(numbers.values(), default=0) < limit:
@@ -178,16 +182,16 @@ def _ids(
         pass
     kind = "process_name" if of == "pid" else "thread_name"
     names = {
-        getattr(event, of): str((event.args or {}).get("name", ""))
+        str(getattr(event, of)): str((event.args or {}).get("name", ""))
         for event in events
         if event.ph == "M" and event.name == kind
     }
-    labels = numbered(names.get(each) or str(each) for each in ids)
+    labels = numbered(names.get(each) or each for each in ids)
     if max(labels.values(), default=0) >= limit:
         labels = {label: i for i, label in enumerate(labels)}
     shown = ", ".join(f"{label[:40]} is {labels[label]}" for label in list(labels)[:3])
     source = f"the names of {of}s ({shown}{', ...' if len(labels) > 3 else ''})"
-    return {each: labels[names.get(each) or str(each)] for each in ids}, Taken(what, source, True)
+    return {each: labels[names.get(each) or each] for each in ids}, Taken(what, source, True)
 
 
 def _without_rank(events: ForeignEvents, options: ReadOptions) -> ForeignEvents:
