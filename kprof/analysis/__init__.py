@@ -31,6 +31,7 @@ from kprof.analysis.findings import (
     breakdown,
     find,
 )
+from kprof.analysis.findings.kinds import all_kinds
 from kprof.analysis.metric import METRICS, metric
 from kprof.analysis.replay.critical_path import critical_path, critical_regions
 from kprof.analysis.replay.delay_costs import delay_costs
@@ -97,8 +98,6 @@ def __getattr__(name: str) -> Any:
     """FindingKind, as it was before kinds had files: works until version 0.2."""
     if name != "FindingKind":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kprof.analysis.findings.kinds import all_kinds
-
     warnings.warn(
         "kprof.analysis.FindingKind goes with version 0.2: compare finding.kind.name with a name, "
         'such as "slow"',

@@ -9,15 +9,14 @@ times, every launch is a call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from kprof.analysis.summary import Table
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
 
@@ -31,8 +30,6 @@ _FAR: Final = 4
 
 def call_numbers(trace: Trace) -> Table | None:
     """Columns rank, launch, call. None if calls are simply the launches of one ordinal."""
-    import pandas as pd
-
     parts = []
     order: list[str] | None = None
     ordinals: list[int] = []
@@ -70,8 +67,6 @@ def _calls_of(kernels: list[str], ordinals: list[int]) -> Ints | None:
 
 def _are_neighbours(ordinals: list[int]) -> bool:
     """Whether launches of one ordinal come close after each other, in most calls."""
-    import pandas as pd
-
     places = pd.Series(range(len(ordinals))).groupby(ordinals).agg(["min", "max", "size"])
     lengths = places["max"] - places["min"] + 1
     return bool((lengths / places["size"]).median() <= _FAR)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from kprof.analysis.call_numbers import call_numbers
@@ -16,9 +17,7 @@ from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary, Table
 from kprof.analysis.warmup import steady_part
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 Floats = NDArray[np.float64]
 
@@ -57,8 +56,6 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> T
     (NaN of calls and launches, and of a region that counts no bytes). Whole calls first, then the
     largest changes. Raises SelectionError when a side is empty.
     """
-    import pandas as pd
-
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
     is_one_kernel = _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1
@@ -136,8 +133,6 @@ def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
 
 def _samples(runs: list[Summary]) -> _Side:
     """The samples by (kernel, region, level), one per launch of all repeats, in their order."""
-    import pandas as pd
-
     launches = pd.concat([_launch_samples(summary) for summary in runs])
     columns = ["value", "spans", "bytes"]
     samples: _Side = {

@@ -15,20 +15,18 @@ all of them are paired. Larger captures pair a sample of whole calls, evenly spr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from kprof.analysis.memo import memo
 from kprof.analysis.summary import Summary
+from kprof.trace.events import Events
 from kprof.trace.flows.ends import FlowEnds, Slice
 from kprof.trace.flows.pairing import Ends
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kprof.trace.events import Events
 
 # The sends and waits of a slice are in memory together, about 60 bytes each.
 EVENTS_PER_SLICE: Final = 3_000_000
@@ -103,9 +101,6 @@ _UNITE_SQL: Final = f"""
 
 
 def _parts_table(rows: list[FlowRow]) -> pa.Table:
-    import pandas as pd
-    import pyarrow as pa
-
     kinds = dict.fromkeys(_PART_COLUMNS, "int64") | {"bound_ns": "float64"}
     table = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
     return pa.Table.from_pandas(table, preserve_index=False)

@@ -5,15 +5,15 @@ How much longer each makes it, and how well it fills the GPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import numpy as np
+import pandas as pd
 
 from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import Summary, Table
 from kprof.analysis.warmup import steady_part
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # In place of a kernel's name.
 BETWEEN: Final = ""
@@ -36,8 +36,6 @@ def kernels(summary: Summary) -> Table:
     than half of at_once running). Without a warm-up. Uses the ranks' own clocks, so it needs no
     alignment.
     """
-    import pandas as pd
-
     steady = steady_part(summary)[0]
     found = launches_of_calls(steady).sort_values([*_ONE_CALL, "first_ns", "last_ns"])
     if found.empty:
@@ -71,8 +69,6 @@ def _row(kernel: str, own: Table, num_calls: int) -> dict[str, object]:
 
 def _shape(summary: Summary, launch: tuple[int, int] | float) -> dict[str, float]:
     """How the programs of a launch fill the GPU."""
-    import numpy as np
-
     if not isinstance(launch, tuple):
         return {}
     rank, number = launch
@@ -99,8 +95,6 @@ def _shape(summary: Summary, launch: tuple[int, int] | float) -> dict[str, float
 def _running(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The moments at which programs begin or end, and how many run from each on. One that begins
     where another ends does not run beside it."""
-    import numpy as np
-
     moments = np.concatenate([begins, ends])
     steps = np.concatenate([np.ones(len(begins), int), -np.ones(len(ends), int)])
     order = np.lexsort((steps, moments))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from kprof.analysis.barriers import last_to_enter_sql
 from kprof.analysis.summary import CLOSED_SPANS, WAIT, Summary, Table
 from kprof.analysis.timeline import Focus, bin_width, launches_within, parts_sql
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 # The culprit of a wait that names no rank, such as a lock.
 NOBODY: Final = -1
@@ -44,9 +44,6 @@ class Ribbon:
 
     def cells(self) -> Table:
         """A row per culprit of a cell: rank, block, bin, culprit, share."""
-        import numpy as np
-        import pandas as pd
-
         row, at, which = np.nonzero(self.shares)
         places = np.array(self.rows, dtype=np.int64).reshape(-1, 2)
         return pd.DataFrame(
@@ -68,8 +65,6 @@ def ribbon(
     Where a wait names no rank, and its region is a barrier of all ranks, they wait for the last one
     to enter. On unaligned clocks every rank has its own time axis.
     """
-    import numpy as np
-
     of_rank = "true" if blocks_of is None else f"rank = {int(blocks_of)}"
     row = "rank, -1 AS block" if blocks_of is None else "rank, block"
     width, launches = bin_width(over, num_bins), launches_within(summary, over)
@@ -103,8 +98,6 @@ def _worst(
     ranks: npt.NDArray[Any], culprits: npt.NDArray[np.int32], shares: npt.NDArray[np.float32]
 ) -> tuple[int, ...]:
     """The culprits of other ranks' waits, by their time."""
-    import numpy as np
-
     is_of_other = (shares > 0) & (culprits != NOBODY) & (culprits != ranks.reshape(-1, 1, 1))
     time = np.bincount(culprits[is_of_other], shares[is_of_other])
     order = np.argsort(-time, kind="stable")
@@ -114,8 +107,6 @@ def _worst(
 def _most(share: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Of each bin the culprits with the largest shares (MOST_CULPRITS at most, x bins), the largest
     first; of equal ones the lower rank."""
-    import numpy as np
-
     left, found = share.copy(), []
     for _ in range(min(MOST_CULPRITS, len(share))):
         most = left.argmax(axis=0)
@@ -148,8 +139,6 @@ def _filled(
     parts: Table, num_bins: int, width: int
 ) -> Iterator[tuple[tuple[int, int], npt.NDArray[Any], npt.NDArray[Any]]]:
     """Per row its culprits, and how many ns of each bin the waits for each fill, together."""
-    import numpy as np
-
     for place, its in parts.groupby(["rank", "block"], sort=False):
         found, which = np.unique(its["culprit"].to_numpy(), return_inverse=True)
         # What ends with the window may begin a bin beyond it.

@@ -24,7 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import pandas as pd
+import pyarrow as pa
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import RankInfo
@@ -39,18 +42,13 @@ from kprof.capture.rank_summary import (
 )
 from kprof.errors import CorruptCaptureError, SelectionError
 from kprof.regions import RegionTable
+from kprof.trace import Trace
 from kprof.trace.queries import Workspace
 from kprof.trace.views import aligned_sql, segment_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    from kprof.trace import Trace
-
-# What analyses return; pandas is loaded by the first query.
-Table: TypeAlias = "pd.DataFrame"
-Column: TypeAlias = "pd.Series"
+# What analyses return.
+Table: TypeAlias = pd.DataFrame
+Column: TypeAlias = pd.Series
 Progress = Callable[[str, float], None]
 # Each worker sorts a slice of events. More workers would need more memory and read faster than the
 # disk.
@@ -170,7 +168,7 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     files = trace.whole_files
     if files:
         trace.source.checksums.check([files[info.rank] for info in missing])
-        threads = int(summary.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
+        (threads,) = summary.row("SELECT current_setting('threads')")
         workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):
             _add_parts(summary, table)

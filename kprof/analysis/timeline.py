@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from kprof.analysis.calls import typical_call
 from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.skew import launch_starts
@@ -144,8 +146,6 @@ def spans_of_tracks(
     taken. Block LAUNCHES stands for the launches of the rank: regions are kernels then, and
     categories are empty.
     """
-    import pandas as pd
-
     first_ns, last_ns = window_ns
     within = f"start_ns < {int(last_ns)} AND end_ns > {int(first_ns)}"
     launches = launches_within(summary, Focus(first_ns, last_ns, ""))

@@ -9,7 +9,8 @@ wait, because the wait often began before the send.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import IO, Final
 
 import msgspec
 
@@ -30,9 +31,6 @@ from kprof.export.packets import (
     RELEASED,
 )
 from kprof.regions import Kind, Region
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _ROWS_PER_CHUNK: Final = 1 << 14
 _THREADS: Final = (TrackKind.BLOCK, TrackKind.WARP, TrackKind.LAUNCHES, TrackKind.OVERLAY)

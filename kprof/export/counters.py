@@ -9,17 +9,14 @@ bytes in flight   bytes of send spans, from their start until the wait that they
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kprof.export.flows import Flows
+from kprof.export.source import RawEvents
 from kprof.regions import Category, Kind, Region
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.export.flows import Flows
-    from kprof.export.source import RawEvents
 
 ACTIVE: Final = "active blocks"
 WAITING: Final = "waiting blocks"

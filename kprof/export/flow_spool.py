@@ -12,17 +12,14 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kprof.export.source import Piece, Source
+from kprof.trace.flows.ends import FlowEnds
 from kprof.trace.flows.pairing import Ends
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.export.source import Piece, Source
-    from kprof.trace.flows.ends import FlowEnds
 
 # Every bucket has two open files; a process may open about a thousand.
 _MAX_BUCKETS: Final = 200

@@ -11,18 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.export.flow_spool import PieceFiles, spooled_ends
+from kprof.export.source import Piece, Source
 from kprof.trace.flows.ends import FlowEnds
 from kprof.trace.flows.pairing import Ends, Ints
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.export.source import Piece, Source
 
 _EVENTS_PER_JOIN: Final = 1 << 20
 _DEPARTURE: Final = np.dtype([("send", "<i8"), ("arrival_ns", "<i8")])

@@ -14,14 +14,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
+
+from kprof.capture.manifest import RankInfo
 from kprof.export.model import By
+from kprof.trace import Trace
 from kprof.trace.queries import Queries, Workspace
-
-if TYPE_CHECKING:
-    from kprof.capture.manifest import RankInfo
-    from kprof.trace import Trace
 
 _GROUPED: Final = "grouped_events"
 NO_ROLE: Final = "no role"
@@ -174,8 +174,6 @@ def _track_name(block: int, warp: int) -> str:
 
 def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> Queries:
     """A workspace with the view _GROUPED of the regrouped events."""
-    import pyarrow as pa
-
     columns = ("rank", "launch", "block", "warp", "new_block", "new_warp")
     tables = Workspace(trace)
     tables.put(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -16,9 +17,7 @@ from kprof.capture.torch_traces import HOST_CATEGORY, HOST_PREFIX, rank_of_torch
 from kprof.errors import ExportError
 from kprof.export.model import OverlayLine, OverlaySlice
 from kprof.export.torch_clock import Tie, share, tie
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 # The same bounds as for the events of a capture.
 _MAX_TIME_NS: Final = EVENT_BOUNDS["start_ns"][1]
@@ -158,8 +157,6 @@ def _slice(event: _Event, base_ns: int) -> OverlaySlice:
 
 
 def _nanoseconds(microseconds: msgspec.Raw) -> int:
-    from decimal import Decimal
-
     value = Decimal(bytes(microseconds).decode().strip('"')) * 1000
     # Before the conversion to int: 1e999999999 would have a billion digits.
     if not abs(value) <= _MAX_TIME_NS:

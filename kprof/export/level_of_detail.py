@@ -10,16 +10,14 @@ enough. If that is never enough, the trace is cut in time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.export.model import Batch
 from kprof.regions import Kind, Region
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NUM_LEVELS: Final = 48
 _CELL_LEVELS: Final = 4

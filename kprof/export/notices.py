@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kprof.export.pipeline import Tally
-    from kprof.trace import Trace
+from kprof.export.pipeline import Tally
+from kprof.trace import Trace
 
 
 def notices(trace: Trace, tally: Tally) -> tuple[str, ...]:

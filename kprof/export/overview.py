@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kprof.export.lanes import Nesting
 from kprof.export.model import OverlaySlice
+from kprof.export.source import RawEvents, Source
 from kprof.regions import Kind, Region
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.export.lanes import Nesting
-    from kprof.export.source import RawEvents, Source
-
-    Ints = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 CATEGORY: Final = "overview"
 ARG_BUSY_WARPS: Final = "warps in it, mean"

@@ -26,19 +26,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.export.model import Batch
 from kprof.regions import Field, Kind, Region
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.export.model import Batch
-
-    Columns = Mapping[str, NDArray[Any]]
+Columns = Mapping[str, NDArray[Any]]
 
 SEQUENCE_ID: Final = 1
 

@@ -7,9 +7,17 @@ names. Times are written unchanged, in nanoseconds of the trace clock.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    Trace,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
 
 from kprof.export.model import (
     Batch,
@@ -32,9 +40,6 @@ from kprof.export.packets import (
     shapes_of,
     varint_width,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # 32 k records of about 64 bytes fit a second-level cache.
 _ROWS_PER_CHUNK: Final = 1 << 15
@@ -60,8 +65,6 @@ class PerfettoWriter:
 
     def tracks(self, tracks: list[Track]) -> None:
         """Write descriptors."""
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
-
         if not tracks:
             return
         message = Trace()
@@ -74,8 +77,6 @@ class PerfettoWriter:
 
     def launches(self, launches: list[OverlaySlice]) -> None:
         """Write kernel launches one by one, because they are few."""
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-
         message = Trace()
         for launch in launches:
             packet = message.packet.add(
@@ -146,8 +147,6 @@ class PerfettoWriter:
         return self._templates[place]
 
     def _first_packet(self) -> Any:
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-
         packet = TracePacket(trusted_packet_sequence_id=SEQUENCE_ID, first_packet_on_sequence=True)
         packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         data = packet.interned_data
@@ -160,8 +159,6 @@ class PerfettoWriter:
         return packet
 
     def _write(self, packet: Any) -> None:
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
-
         self._file.write(Trace(packet=[packet]).SerializeToString())
 
 
@@ -179,8 +176,6 @@ def _rows_by_shape(
 
 
 def _describe(descriptor: Any, track: Track, rank: Rank) -> None:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, TrackDescriptor
-
     descriptor.uuid = track.id
     if track.kind is TrackKind.PROCESS:
         descriptor.process.pid = rank.pid

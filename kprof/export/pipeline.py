@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.flows import FlowLookup, Flows, joined_flows
+from kprof.export.grouping import Grouping
 from kprof.export.lanes import Nesting, nest
 from kprof.export.level_of_detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.model import (
@@ -26,12 +28,7 @@ from kprof.export.overview import bins_per_block, overview
 from kprof.export.source import RawEvents, Source, end_sql
 from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
 from kprof.regions import Kind
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.export.grouping import Grouping
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 _EVERYTHING: Final = Detail(0, 1 << 62)
 Progress = Callable[[float], None]

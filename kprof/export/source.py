@@ -6,24 +6,21 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from msgspec import structs
+from numpy.typing import NDArray
 
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
+from kprof.export.grouping import Grouping
 from kprof.export.model import FIRST_EVENT_NS, OverlaySlice
 from kprof.regions import Category, Kind, Region
+from kprof.trace import Trace
 from kprof.trace.columns import Columns
 from kprof.trace.views import STILL_WAITING
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from kprof.export.grouping import Grouping
-    from kprof.trace import Trace
 
 # A piece of this many events needs about 50 MB.
 _ROWS_PER_PIECE: Final = 1 << 18

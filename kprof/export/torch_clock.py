@@ -14,17 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.errors import ExportError
 from kprof.export.model import OverlaySlice
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 # With fewer launches, drift cannot be told from varying gaps before and after the blocks.
 _MIN_LAUNCHES_FOR_DRIFT: Final = 4

@@ -15,22 +15,18 @@ ten. Each rank also has a process without tracks, so that queries find ranks in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kprof.capture.manifest import RankInfo
+from kprof.export.grouping import Grouping
 from kprof.export.lanes import Nesting, nest, track_runs
 from kprof.export.model import LAUNCHES_NAME, Rank, Track, TrackKind
-from kprof.export.source import TrackKey
+from kprof.export.source import RawEvents, Source, TrackKey
 from kprof.regions import Kind, Region
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from kprof.capture.manifest import RankInfo
-    from kprof.export.grouping import Grouping
-    from kprof.export.source import RawEvents, Source
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 _FIRST_PID: Final = 1000
 # Sorted above the blocks, which use their numbers: counters, then launches, then overlays.

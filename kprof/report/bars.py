@@ -18,16 +18,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis import DoubtKind
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import Measure
 from kprof.errors import ClockError, SelectionError
-
-if TYPE_CHECKING:
-    from kprof.report.difference import DiffReport
-    from kprof.report.model import Report
+from kprof.report.difference import DiffReport
+from kprof.report.model import Report
 
 _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,

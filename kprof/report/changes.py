@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.findings import Finding, explain_growth, explain_trace
 from kprof.analysis.findings.growth import growth_detail, growth_sentence, measured
@@ -13,9 +13,7 @@ from kprof.analysis.findings.measured import Measured
 from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 # Of the finding, in JSON.
 _FIELDS: Final = (

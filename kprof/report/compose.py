@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis import Finding, Limit
 from kprof.analysis.findings.found import Ingredient, Rest
@@ -21,15 +21,11 @@ from kprof.report.blocks import (
     Tone,
     capitalised,
 )
-from kprof.report.figures import all_figures
+from kprof.report.figures import Figure, all_figures
 from kprof.report.figures.small import picture
-from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
+from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS, Report
 from kprof.report.sections import sections
 from kprof.report.sections.places import NOT_OF_KERNELS, about_timeline
-
-if TYPE_CHECKING:
-    from kprof.report.figures import Figure
-    from kprof.report.model import Report
 
 # With fewer findings than this, the design and the parts of a call follow them.
 _FEWEST_POINTS: Final = 3
@@ -114,7 +110,8 @@ def _ingredients(report: Report, at_most: int) -> list[Point]:
 
 
 def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str, Figure]) -> Point:
-    telling = finding.kind.figures(_is_wait(report, finding))
+    kind = finding.kind
+    telling = (*(kind.figures_of_waits if _is_wait(report, finding) else ()), *kind.figures)
     figure = next((name for name in telling if name in figures), None)
     return Point(
         gain=f"−{percent(finding.share)}" if finding.is_timed else "",  # noqa: RUF001

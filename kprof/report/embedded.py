@@ -6,16 +6,14 @@ import base64
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kprof.export import write
 from kprof.export.links import ONLINE_UI
 from kprof.report.in_trace import finding_lines
+from kprof.report.model import Report
 from kprof.report.opening import link_to, place_of
+from kprof.trace import Trace
 from kprof.trace.limits import MAX_EVENTS_IN_PAGE, MAX_SLICES_IN_PAGE
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
-    from kprof.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,6 @@ class EmbeddedTrace:
 
 def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace | None:
     """Export `trace` for the page of its report. None if it has nothing to show, or too much."""
-    from kprof.export import write
-
     shown = [finding for finding in report.found.shown if finding.where_ns is not None]
     if not shown or report.num_events > MAX_EVENTS_IN_PAGE:
         return None

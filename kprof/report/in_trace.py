@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kprof.analysis import Finding, Limit
 from kprof.analysis.wording import duration, percent
 from kprof.errors import SelectionError
 from kprof.export.model import OverlayLine, OverlaySlice
-
-if TYPE_CHECKING:
-    from kprof.analysis import Finding, Limit
 
 LINE_NAME: Final = "findings"
 # The margin around a finding, as a share of its length.

@@ -40,19 +40,16 @@ Times are nanoseconds, shares are 0 to 1, and a number that does not exist or is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
+import pandas as pd
 
-from kprof.analysis import all_metrics
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis import Doubt, Finding
-    from kprof.analysis.findings import Rest
-    from kprof.report.model import Report
+from kprof.analysis import Doubt, Finding, all_metrics
+from kprof.analysis.findings import Rest
+from kprof.report.model import Report
 
 SCHEMA_VERSION: Final = 3
 
@@ -116,89 +113,51 @@ def _capture(report: Report) -> dict[str, object]:
         "num_rounds": aligned.num_rounds,
         "bound_ns": {str(entry.rank): entry.bound_ns for entry in aligned.ranks},
     }
-    return {
-        "command": manifest.command,
-        "created_utc": manifest.created_utc,
-        "kprof_version": manifest.kprof_version,
-        "world_size": manifest.world_size,
-        "exit_code": manifest.exit_code,
-        "missing_ranks": manifest.missing_ranks,
-        "num_events": report.num_events,
-        "num_launches": report.num_launches,
-        "window_ns": report.window_ns,
-        "run_time_ns": report.run_time_ns,
-        "alignment": alignment,
-        "alignment_note": manifest.alignment_note,
-    }
+    of_run = ("command", "created_utc", "kprof_version", "world_size", "exit_code", "missing_ranks")
+    of_report = ("num_events", "num_launches", "window_ns", "run_time_ns")
+    return (
+        _fields(manifest, of_run)
+        | _fields(report, of_report)
+        | {"alignment": alignment, "alignment_note": manifest.alignment_note}
+    )
 
 
 def doubt_row(doubt: Doubt) -> dict[str, object]:
     """The fields of a doubt."""
-    return {
-        "kind": doubt.kind,
-        "sentence": doubt.sentence,
-        "remedy": doubt.remedy,
-        "takes_out": sorted(doubt.takes_out),
-        "is_grave": doubt.is_grave,
-        "ranks": doubt.ranks,
-        "evidence": doubt.evidence,
-    }
+    names = ("kind", "sentence", "remedy", "takes_out", "is_grave", "ranks", "evidence")
+    return _fields(doubt, names) | {"takes_out": sorted(doubt.takes_out)}
+
+
+_OF_FINDING: Final = (
+    *("id", "kind", "sentence", "details", "advice"),
+    *("ranks", "blocks", "places", "links", "hosts", "rail", "host_links"),
+    *("region", "processors", "position", "calls", "costly_calls", "when", "period"),
+    *("gain_ns", "alone_ns", "interval_ns", "share", "together", "factor"),
+    *("waits", "evidence", "where_ns", "tracks"),
+)
+_TIMES_OF_FINDING: Final = ("gain_ns", "alone_ns", "interval_ns", "share")
 
 
 def finding_row(finding: Finding) -> dict[str, object]:
     """The fields of a finding. Its gain is null if only counts are known."""
-    is_timed = finding.is_timed
-    return {
-        "id": finding.id,
-        "kind": finding.kind.name,
-        "sentence": finding.sentence,
-        "details": finding.details,
-        "advice": finding.advice,
-        "ranks": finding.ranks,
-        "blocks": finding.blocks,
-        "places": finding.places,
-        "links": finding.links,
-        "hosts": finding.hosts,
-        "rail": finding.rail,
-        "host_links": finding.host_links,
-        "region": finding.region,
-        "processors": finding.processors,
-        "position": finding.position,
-        "calls": finding.calls,
-        "costly_calls": finding.costly_calls,
-        "when": finding.when.value,
-        "period": finding.period,
-        "gain_ns": finding.gain_ns if is_timed else None,
-        "alone_ns": finding.alone_ns if is_timed else None,
-        "interval_ns": finding.interval_ns if is_timed else None,
-        "share": finding.share if is_timed else None,
-        "together": finding.together,
-        "factor": finding.factor,
-        "waits": [asdict(wait) for wait in finding.waits],
-        "evidence": finding.evidence,
-        "where_ns": finding.where_ns,
-        "tracks": finding.tracks,
-    }
+    plain_ones = {"kind": finding.kind.name, "when": finding.when.value}
+    waits = [asdict(wait) for wait in finding.waits]
+    row = _fields(finding, _OF_FINDING) | plain_ones | {"waits": waits}
+    return row if finding.is_timed else row | dict.fromkeys(_TIMES_OF_FINDING)
+
+
+def _fields(of: object, names: Iterable[str]) -> dict[str, object]:
+    return {name: getattr(of, name) for name in names}
 
 
 def rest_row(rest: Rest) -> dict[str, object]:
     """The fields of the rest."""
-    names = ("kind", "region", "gain_ns", "share", "blocks", "ranks")
+    of_limit = ("kind", "region", "gain_ns", "share", "blocks", "ranks")
+    of_part = ("region", "share", "gb_s", "of_ceiling", "rate", "speed", "advice")
     return asdict(rest) | {
-        "limits": [{name: getattr(limit, name) for name in names} for limit in rest.limits],
+        "limits": [_fields(limit, of_limit) for limit in rest.limits],
         "differences": [asdict(one) | {"sentence": one.sentence} for one in rest.differences],
-        "ingredients": [
-            {
-                "region": part.region,
-                "share": part.share,
-                "gb_s": part.gb_s,
-                "of_ceiling": part.of_ceiling,
-                "rate": part.rate,
-                "speed": part.speed,
-                "advice": part.advice,
-            }
-            for part in rest.ingredients
-        ],
+        "ingredients": [_fields(part, of_part) for part in rest.ingredients],
     }
 
 

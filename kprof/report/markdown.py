@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.capture.printable import printable
 from kprof.report.blocks import (
@@ -22,9 +22,7 @@ from kprof.report.blocks import (
     flat,
 )
 from kprof.report.compose import compose
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
+from kprof.report.model import Report
 
 _MAX_ROWS: Final = 12
 # Characters that a backslash escapes.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pandas as pd
 from msgspec import structs
 
 from kprof import analysis
-from kprof.analysis import DoubtKind
+from kprof.analysis import DoubtKind, Finding, Findings, Limit, Part
 from kprof.analysis.balance import run_time_ns
 from kprof.analysis.hung import spans_before
 from kprof.analysis.ribbon import Ribbon, ribbon
@@ -25,16 +26,11 @@ from kprof.analysis.timeline import (
 )
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
+from kprof.capture.manifest import Manifest
 from kprof.errors import ClockError, KprofError, SelectionError
 from kprof.report.in_trace import window_ns
+from kprof.trace import Trace
 from kprof.trace.views import can_use_summaries, launches_sql
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis import Finding, Findings, Limit, Part
-    from kprof.capture.manifest import Manifest
-    from kprof.trace import Trace
 
 Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kprof.analysis import Finding, Findings, Limit
 from kprof.export import By, write
 from kprof.export.links import DeepLink, PinnedTrack
+from kprof.export.model import ExportSummary
 from kprof.report.in_trace import finding_lines, window_ns
+from kprof.trace import Trace
 from kprof.trace.limits import MAX_SLICES
 from kprof.trace.views import STILL_WAITING
-
-if TYPE_CHECKING:
-    from kprof.analysis import Finding, Findings, Limit
-    from kprof.export.model import ExportSummary
-    from kprof.trace import Trace
 
 _MARGIN: Final = 0.05
 # A hang is shown over this at least.
@@ -82,8 +80,6 @@ def opening(
 
 def place_of(finding: Finding | Limit) -> Place:
     """The place of a finding. Raises SelectionError if it has none in the trace."""
-    from kprof.analysis import Finding
-
     # Limits of the design have no slice of their own.
     own_ns = finding.where_ns if isinstance(finding, Finding) else None
     return Place(*window_ns(finding), finding.tracks, finding.region, own_ns)

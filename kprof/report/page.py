@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import msgspec
+from markupsafe import Markup
 
 from kprof.analysis.wording import percent
 from kprof.capture.output import refuse_existing, replacing
@@ -15,11 +18,9 @@ from kprof.capture.printable import printable, printable_json
 from kprof.errors import UnknownFormatError
 from kprof.report.blocks import Block, Depth, Section
 from kprof.report.compose import compose
+from kprof.report.embedded import EmbeddedTrace
 from kprof.report.figures import PALETTE, RIBBON_COLORS
-
-if TYPE_CHECKING:
-    from kprof.report.embedded import EmbeddedTrace
-    from kprof.report.model import Report
+from kprof.report.model import Report
 
 _TABLE_ROWS: Final = 64
 _SUFFIXES: Final = (".html", ".htm")
@@ -104,17 +105,12 @@ def _shown(value: Any) -> Any:
 
     Markup is a part of the page that was made safe already.
     """
-    from markupsafe import Markup
-
     is_name = isinstance(value, str) and not isinstance(value, Markup)
     return printable(value) if is_name else value
 
 
 def _script_json(value: Any) -> Any:
     """JSON that cannot end the script element it stands in, whatever names it holds."""
-    import msgspec
-    from markupsafe import Markup
-
     text = printable_json(msgspec.json.encode(value).decode())
     for character, escaped in _UNSAFE_IN_SCRIPT.items():
         text = text.replace(character, escaped)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.capture.output import refuse_existing, replacing
 from kprof.errors import ExportError, SelectionError, UnknownFormatError
@@ -23,10 +23,8 @@ from kprof.report.figures import (
     ribbon,
     timeline,
 )
+from kprof.report.model import Report
 from kprof.report.terminal_ribbon import TerminalRibbon
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 PICTURES: Final[dict[str, Callable[[Report], Figure | None]]] = {
     "ribbon": ribbon,

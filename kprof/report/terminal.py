@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from kprof.capture.printable import printable
 from kprof.report.blocks import (
@@ -21,13 +27,7 @@ from kprof.report.blocks import (
     flat,
 )
 from kprof.report.compose import compose
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from kprof.report.model import Report
+from kprof.report.model import Report
 
 _MAX_ROWS: Final = 16
 _STYLES: Final = {
@@ -54,8 +54,6 @@ def render_terminal(report: Report) -> RenderableType:
 
 def render_blocks(blocks: Iterable[Block]) -> RenderableType:
     """What a terminal shows of these blocks."""
-    from rich.console import Group
-
     return Group(*(part for block in flat(blocks, Depth.SCREEN) for part in _parts(block)))
 
 
@@ -88,15 +86,11 @@ def _joined(paragraph: Paragraph) -> str:
 
 def _line(text: str, style: str = "") -> Text:
     """One line of text: names from the capture must not act as markup or end the line."""
-    from rich.text import Text
-
     return Text(printable(text), style=style)
 
 
 def _points(block: Points) -> RenderableType:
     """Number, gain and fact, with details below."""
-    from rich.table import Table as RichTable
-
     grid = RichTable.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
@@ -123,8 +117,6 @@ class Uncut:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render at the natural width."""
-        from rich.measure import Measurement
-
         wide = options.update(max_width=10_000)
         yield from console.render(
             self.table, options.update(width=Measurement.get(console, wide, self.table).maximum)
@@ -133,9 +125,6 @@ class Uncut:
 
 def _table(block: Table) -> list[RenderableType]:
     """A table under its title. Rich would wrap the table's own title at the table's width."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-
     columns, rows = block.up_to(Depth.SCREEN, _MAX_ROWS)
     table = RichTable(box=SIMPLE_HEAD)
     for column in columns:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
 
 from kprof.analysis.ribbon import Ribbon
 from kprof.analysis.wording import duration
@@ -16,10 +20,6 @@ from kprof.report.figures.ribbon import (
     kind_shares,
     rgb,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.text import Text
 
 # So many ranks have a line each; more have half of one.
 _FEW: Final = 16
@@ -38,8 +38,6 @@ class TerminalRibbon:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """A legend, the rows, and how long the time axis is."""
-        from rich.text import Text
-
         rows, names = _chosen(self.drawn)
         margin = max(map(len, names)) + 1
         columns = max(8, min(_MOST_COLUMNS, options.max_width - margin - 1))
@@ -74,8 +72,6 @@ def _chosen(drawn: Ribbon) -> tuple[list[int], list[str]]:
 
 def _narrowed(drawn: Ribbon, rows: list[int], columns: int) -> tuple[Any, Any]:
     """Means over neighbouring bins: shares by colour (rows x columns x colours), and presence."""
-    import numpy as np
-
     shares, present = kind_shares(drawn)[rows], drawn.present[rows]
     bins = -(-(drawn.over.end_ns - drawn.over.start_ns) // drawn.bin_ns)
     edges = np.linspace(0, bins, min(columns, bins) + 1).astype(int)[:-1]
@@ -87,8 +83,6 @@ def _narrowed(drawn: Ribbon, rows: list[int], columns: int) -> tuple[Any, Any]:
 
 
 def _legend(drawn: Ribbon, shares: Any, has_color: bool) -> Text:
-    from rich.text import Text
-
     names = [f"rank {rank}" for rank in hues(drawn)]
     entries = dict(enumerate(names))
     entries[len(CULPRITS)] = REST_NAME
@@ -116,8 +110,6 @@ def _letters(shares: Any, present: Any) -> str:
 
 def _halves(shares: Any, present: Any, names: list[str], margin: int) -> list[Text]:
     """Two rows to a line of half blocks, or one row on both halves where there are few."""
-    from rich.text import Text
-
     step = 1 if len(names) <= _FEW else 2
     lines = []
     for i in range(0, len(names), step):

@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kprof.capture.database import locked_database
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
@@ -121,12 +121,12 @@ class Events(Queries):
 
     def window_ns(self) -> tuple[int, int]:
         """First start and last end of all selected events; (0, 0) when there are none."""
-        row = self._row("SELECT min(start_ns), max(end_ns) FROM events")
+        row = self.row("SELECT min(start_ns), max(end_ns) FROM events")
         return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
 
     def origin_ns(self) -> int:
         """The first start of all events, selected or not: time 0 of a selection."""
-        (first_ns,) = self._row("SELECT coalesce(min(start_ns), 0) FROM all_events")
+        (first_ns,) = self.row("SELECT coalesce(min(start_ns), 0) FROM all_events")
         return int(first_ns)
 
     def num_events(self) -> int:
@@ -135,7 +135,7 @@ class Events(Queries):
             # What the footers say (Manifest.with_events_found): no file needs to be read.
             return sum(info.counts.recorded for info in self.ranks)
         # Counting records reads no column; the view would align every event first.
-        row = self._row("SELECT count(*) FROM selected_raw_events")
+        row = self.row("SELECT count(*) FROM selected_raw_events")
         return int(row[0])
 
     def is_empty(self) -> bool:
@@ -156,8 +156,3 @@ class Events(Queries):
             return False
         self.require_events()
         return True
-
-    def _row(self, query: str) -> tuple[Any, ...]:
-        """The only row; fetching all ends the query, which a fetch of one would leave open."""
-        with reading():
-            return self._run(lambda: self._con.execute(query)).fetchall()[0]

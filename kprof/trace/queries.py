@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import duckdb
+import pyarrow as pa
 
 from kprof.errors import CorruptCaptureError, SelectionError
 
 if TYPE_CHECKING:
-    import duckdb
+    # Takes longer to load than the others together; queries for Arrow tables do without.
     import pandas as pd
-    import pyarrow as pa
 
 # What SQL sees of a capture.
 VIEWS: Final = ("events", "flows", "regions", "launches", "ranks")
@@ -42,6 +44,12 @@ class Queries(ABC):
         with reading():
             return self._run(lambda: self._con.execute(query, parameters)).df()
 
+    def row(self, query: str, parameters: Sequence[object] = ()) -> tuple[Any, ...]:
+        """The values of the only row."""
+        # Fetching all ends the query, which a fetch of one would leave open.
+        with reading():
+            return self._run(lambda: self._con.execute(query, parameters)).fetchall()[0]
+
     def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
         """Like `sql`, streamed: for exports of more events than memory holds."""
         with reading():
@@ -55,8 +63,6 @@ class Queries(ABC):
 
     def _run(self, run: Callable[[], _T]) -> _T:
         """Run a query, and again if DuckDB misses a table that is loaded on first use."""
-        import duckdb
-
         while True:
             try:
                 return run()
@@ -98,8 +104,6 @@ def reading() -> Iterator[None]:
 
     Bad bytes may show up late, when results are fetched.
     """
-    import duckdb
-
     try:
         yield
     except duckdb.OutOfMemoryException as error:

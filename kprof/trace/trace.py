@@ -29,23 +29,23 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Self
+
+import duckdb
+import pyarrow as pa
 
 from kprof.capture.directory import Capture
+from kprof.capture.losses import why_empty
 from kprof.capture.manifest import Manifest
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import SelectionError
 from kprof.trace.events import Events
+from kprof.trace.flows.launches import Side, flow_sides
+from kprof.trace.flows.table import flow_pairs
 from kprof.trace.queries import reading
 from kprof.trace.selection import SelectionText, fields_of_words
 from kprof.trace.views import Selection, Source, fill_flows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from typing_extensions import Self
-
-    from kprof.trace.flows.launches import Side
 
 # Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16
@@ -86,8 +86,6 @@ class Trace(Events):
 
     @cached_property
     def _flow_sides(self) -> tuple[Side, ...]:
-        from kprof.trace.flows.launches import flow_sides
-
         return flow_sides(self)
 
     def select(self, **words: Any) -> Self:
@@ -113,8 +111,6 @@ class Trace(Events):
 
         Raises SelectionError if it does not parse or is another statement, which could write files.
         """
-        import duckdb
-
         text = utf8(text)
         with reading():
             statements = duckdb.extract_statements(text)
@@ -129,8 +125,6 @@ class Trace(Events):
     def require_flows(self) -> None:
         """Let queries read flows. The first call joins all sends with their waits; raises like
         `require_events`."""
-        from kprof.trace.flows.table import flow_pairs
-
         self.require_events()
         with self._loading, reading():
             if not self._has_flows:
@@ -154,8 +148,6 @@ def select(trace: Trace, text: SelectionText) -> Trace:
     selected = trace.select(**fields_of_words(options, trace.regions.names, "--"))
     if selected.is_empty() and not trace.is_empty():
         given = " ".join(f"--{name} {value}" for name, value in options.items() if value)
-        from kprof.capture.losses import why_empty
-
         why = why_empty(trace.manifest, selected.ranks) or _extent(trace)
         raise SelectionError(f"{given} leaves no events: {why}")
     return selected
@@ -163,11 +155,10 @@ def select(trace: Trace, text: SelectionText) -> Trace:
 
 def _extent(trace: Trace) -> str:
     """What there is to select from."""
-    row = trace.frame(
+    first_launch, last_launch, first_block, last_block, length_ns = trace.row(
         "SELECT min(launch), max(launch), min(block), max(block), max(end_ns) - min(start_ns) "
         "FROM events"
-    ).iloc[0]
-    first_launch, last_launch, first_block, last_block, length_ns = (int(value) for value in row)
+    )
     return (
         f"there are launches {first_launch}-{last_launch} and blocks {first_block}-{last_block} "
         f"in {length_ns / 1000:.0f} us"

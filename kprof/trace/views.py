@@ -11,7 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
 
 from kprof.capture.checksums import Checksums
 from kprof.capture.database import sql_name, sql_text
@@ -20,10 +24,6 @@ from kprof.capture.manifest import ClockSegment, Launch, Manifest, RankInfo
 from kprof.capture.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
 from kprof.trace.queries import insert
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
 
 # SQL: is an event a wait that a hang left open? It lasts as long as it was seen open; other open
 # spans have no length. Only captures with a `hang` in their manifest have such events; do not scan
@@ -80,8 +80,6 @@ def create_views(
     selection: Selection,
 ) -> None:
     """Create every table and view of trace.py's docstring in `con`."""
-    import pyarrow as pa
-
     launches = [(info.rank, launch) for info in manifest.ranks for launch in info.launches]
     tables: dict[str, list[dict[str, object]]] = {
         "raw_regions": _region_rows(manifest.ranks, merged),
@@ -204,9 +202,6 @@ def fill_flows(con: duckdb.DuckDBPyConnection, pairs: Iterable[pa.Table]) -> Non
 
 def _with_row_numbers(table: pa.Table) -> pa.Table:
     """Number the rows of each rank once, as a file does: every query sees the same event ids."""
-    import numpy as np
-    import pyarrow as pa
-
     rank = table["rank"].to_numpy()
     order = np.argsort(rank, kind="stable")
     firsts = np.searchsorted(rank[order], rank)

@@ -42,7 +42,7 @@ def busiest_launch(summary: Summary) -> pd.DataFrame:
 KIND = '''
 import numpy as np
 
-from kprof.analysis.findings.candidates.candidate import Place
+from kprof.analysis.findings.candidates.candidate import Candidate, Place
 from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.finding import Kind, RestsOn
 from kprof.analysis.replay.elements import Family
@@ -64,7 +64,8 @@ class Halved(Kind):
         twice = np.full(comparable.basis.num_calls, np.log(2.0))
         half = comparable.value_ns / 2
         chosen = comparable.chosen
-        return [comparable.candidate(self.name, everywhere, twice, chosen, half, is_alone=True)]
+        its = comparable.classes
+        return [Candidate(self.name, everywhere, its, twice, chosen, half, is_alone=True)]
 
     def fact(self, finding):
         return f"Calls take long for {finding.region}"

@@ -9,10 +9,9 @@ from kprof.analysis.summary import Summary
 
 def nothing_to_compare(summary: Summary) -> Doubt | None:
     """One rank with one block: nothing has its like."""
-    table = summary.frame(
-        "SELECT count(DISTINCT rank) AS ranks, count(DISTINCT (rank, block)) AS blocks FROM tracks"
+    ranks, blocks = summary.row(
+        "SELECT count(DISTINCT rank), count(DISTINCT (rank, block)) FROM tracks"
     )
-    ranks, blocks = int(table["ranks"].iloc[0]), int(table["blocks"].iloc[0])
     if ranks != 1:
         return None
     selection = summary.trace.selection
@@ -37,8 +36,7 @@ def nothing_to_compare(summary: Summary) -> Doubt | None:
 
 def one_call(summary: Summary) -> Doubt | None:
     """One call says nothing about when."""
-    table = summary.frame("SELECT count(DISTINCT ordinal) AS calls FROM spans_of_launches")
-    if int(table["calls"].iloc[0]) != 1:
+    if summary.row("SELECT count(DISTINCT ordinal) FROM spans_of_launches") != (1,):
         return None
     return Doubt(
         DoubtKind.ONE_CALL,

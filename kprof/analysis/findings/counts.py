@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+import pandas as pd
+
 from kprof.analysis.findings.finding import Finding, Kind
 from kprof.analysis.findings.outliers import counts_that_stand_out, ratios_to_others
 from kprof.analysis.findings.thresholds import IS_MORE, MIN_RATIO, MUCH_MORE, NEARLY_ALL_CALLS
@@ -42,8 +44,6 @@ def item_counts(summary: Summary, finding: Finding, region: str | None) -> ItemC
 def _counts_by_place(summary: Summary, finding: Finding, region: str, who: str) -> Table:
     """Events by rank (or by the rank that they are for), or by block; is_its for those of a
     finding."""
-    import pandas as pd
-
     by_block = bool(finding.blocks)
     place = f"{who}{', block' if by_block else ''}"
     table = summary.frame(

@@ -259,13 +259,12 @@ def _blocks_take_turns(summary: Summary) -> Doubt | None:
     infos = summary.trace.manifest.ranks
     if len(infos) != 1 or infos[0].target != "cpu" or not infos[0].num_cores:
         return None
-    table = summary.frame(
-        "SELECT count(DISTINCT (block, warp)) AS tracks, count(DISTINCT block) AS blocks "
-        "FROM tracks"
+    tracks, blocks = summary.row(
+        "SELECT count(DISTINCT (block, warp)), count(DISTINCT block) FROM tracks"
     )
-    if int(table["tracks"].iloc[0]) < 2:
+    if tracks < 2:
         return None
-    who = "blocks of the one rank" if int(table["blocks"].iloc[0]) > 1 else "warps of the one block"
+    who = "blocks of the one rank" if blocks > 1 else "warps of the one block"
     fact = f"The {who} take turns on one core"
     return _scheduled(fact, "run on a GPU", infos, 1)
 

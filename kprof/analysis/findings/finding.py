@@ -82,6 +82,13 @@ class Kind:
     order: ClassVar[int] = 5
     # The subject of "... would save 12 %".
     fixing: ClassVar[str] = "fixing it"
+    # Figures of the page that show it, the most telling one first; before them, where the region
+    # is one that waits, those of waits.
+    figures: ClassVar[tuple[str, ...]] = ()
+    figures_of_waits: ClassVar[tuple[str, ...]] = ()
+    # The families of elements whose places are of this kind, if they take longer and account for
+    # almost all of the gain; None: where no family does.
+    covered: ClassVar[tuple[Family | None, ...]] = ()
     # Whether it is about how long a region's own work takes.
     is_work: ClassVar[bool] = False
     # Whether its places are calls.
@@ -94,9 +101,8 @@ class Kind:
         return []
 
     def covers(self, candidate: Candidate, family: Family | None) -> bool:
-        """Whether places that take longer are of this kind. `family` is that of the elements that
-        account for almost all of the gain, None where no family does."""
-        return False
+        """Whether places that take longer are of this kind, by the family that gains."""
+        return family in self.covered
 
     def placed(self, finding: Finding, ranks: Sequence[int]) -> Finding:
         """The finding with its place among the ranks that ran."""
@@ -119,11 +125,6 @@ class Kind:
         """The stretch of a call, and the tracks, that show it; None for the usual way, which is the
         block with the most of it beside an ordinary one (`places.py`)."""
         return None
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Figures of the page that show it, the most telling one first; `is_wait` says whether the
-        finding's region is one that waits."""
-        return ()
 
     def fact(self, finding: Finding) -> str:
         """What is wrong, and in which calls; at most 16 words."""

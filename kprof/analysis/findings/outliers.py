@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+import pandas as pd
 
 from kprof.analysis.findings.thresholds import MIN_RATIO, MIN_SIGMAS
 from kprof.analysis.summary import Column
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:
     """For each value the median of all others: of two things, each is measured by the other."""
-    import numpy as np
-
     if len(values) < 2:
         return np.full(len(values), np.nan)
     ordered = np.sort(values).astype(float)
@@ -30,9 +26,6 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
 
 def ratios_to_others(values: Column) -> Column:
     """Each value over the median of the others; NaN where that is 0 or there are none."""
-    import numpy as np
-    import pandas as pd
-
     medians = medians_of_others(values.to_numpy())
     medians[medians == 0] = np.nan
     return pd.Series(values.to_numpy() / medians, index=values.index)

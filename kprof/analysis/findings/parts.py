@@ -42,12 +42,12 @@ def breakdown(summary: Summary, found: Sequence[Finding]) -> tuple[Part, ...]:
     total = float(block_time_ns(steady))
     if total <= 0:
         return ()
-    own = steady.frame(
-        """SELECT coalesce(sum(work_ns), 0) AS work, coalesce(sum(wait_ns), 0) AS wait,
-            coalesce(sum(greatest(0, last_ns - first_ns - work_ns - wait_ns)), 0) AS none
+    own = steady.row(
+        """SELECT coalesce(sum(work_ns), 0), coalesce(sum(wait_ns), 0),
+            coalesce(sum(greatest(0, last_ns - first_ns - work_ns - wait_ns)), 0)
         FROM tracks"""
-    ).astype("float64")
-    work, wait, none = (float(own[name].iloc[0]) for name in ("work", "wait", "none"))
+    )
+    work, wait, none = map(float, own)
     parts = [
         Part("work", "work: compute, send, receive", work),
         Part("idle", "imbalance: no work while others run", max(0.0, total - work - wait - none)),
@@ -81,7 +81,8 @@ def _waits(summary: Summary, found: Sequence[Finding], wait_ns: float) -> list[P
     # A wait that several sends released is in each of these sums.
     scale = min(1.0, left / known) if known else 1.0
     left = max(0.0, left - known)
-    sync = min(left, _sync_ns(summary))
+    (sync_ns,) = summary.row("SELECT sum(total_ns) FROM named_cells WHERE category = 'sync'")
+    sync = min(left, float(sync_ns or 0))
     return [
         *parts,
         *(Part(part.kind, part.name, scale * part.share) for part in others),
@@ -94,10 +95,3 @@ def _name(finding: Finding, number: int) -> str:
     waiting, peers = finding.who_waits
     whom = "each other" if waiting == peers else members("rank", peers, 3)
     return f"waiting for {whom} (finding {number})"
-
-
-def _sync_ns(summary: Summary) -> float:
-    table = summary.frame(
-        "SELECT coalesce(sum(total_ns), 0) AS total FROM named_cells WHERE category = 'sync'"
-    )
-    return float(table["total"].iloc[0])

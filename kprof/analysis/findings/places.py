@@ -131,14 +131,8 @@ _CELLS = """(SELECT c.*, coalesce(r.category, 'other') AS category
 
 
 def _window(summary: Summary, where: str) -> tuple[int, int] | None:
-    frame = summary.frame(
-        "SELECT min(c.first_ns) AS first_ns, max(c.last_ns) AS last_ns, count(*) AS n FROM "
-        f"{_CELLS} WHERE {where}"
-    )
-    if int(frame["n"].iloc[0]) == 0:
-        return None
-    first, last = int(frame["first_ns"].iloc[0]), int(frame["last_ns"].iloc[0])
-    return first, max(last, first + 1)
+    first, last = summary.row(f"SELECT min(c.first_ns), max(c.last_ns) FROM {_CELLS} WHERE {where}")
+    return None if first is None else (first, max(last, first + 1))
 
 
 def _tracks(summary: Summary, rows: _Rows, ordinal: int) -> tuple[tuple[int, int], ...]:

@@ -33,12 +33,10 @@ def waits_of(summary: Summary, findings: Sequence[Finding]) -> list[tuple[Caused
 @memo
 def waited_once(summary: Summary) -> float:
     """What tracks waited over the sum of all waits: less than 1 where waits lie within waits."""
-    table = summary.frame(
-        f"""SELECT (SELECT sum(wait_ns) FROM tracks) AS once, sum(total_ns) AS listed
-        FROM named_cells WHERE {WAIT}"""
-    ).fillna(0)
-    once, listed = float(table["once"].iloc[0]), float(table["listed"].iloc[0])
-    return min(1.0, once / listed) if once and listed else 1.0
+    once, listed = summary.row(
+        f"SELECT (SELECT sum(wait_ns) FROM tracks), sum(total_ns) FROM named_cells WHERE {WAIT}"
+    )
+    return min(1.0, float(once) / float(listed)) if once and listed else 1.0
 
 
 def is_for(waits: Table, finding: Finding) -> Column:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from kprof.analysis.calls import Call
 from kprof.analysis.metric import metric
 from kprof.analysis.replay.graph import Graph
@@ -26,8 +28,6 @@ def critical_path(summary: Summary, call: Call | None = None) -> Table:
     that found its data there is not jumped from: the waiting track came late. Default: the call of
     median length. Raises ClockError on unaligned clocks.
     """
-    import pandas as pd
-
     graph = graph_of(summary, call)
     columns = ["start_ns", "end_ns", "rank", "block", "warp", "region", "kind"]
     if graph is None:

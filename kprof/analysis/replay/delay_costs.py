@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from kprof.analysis.calls import Call
 from kprof.analysis.metric import metric
@@ -33,8 +34,6 @@ def delay_costs(summary: Summary, call: Call | None = None) -> Table:
     without a span is "between regions" or "before the first event". Default: the call of median
     length. Raises ClockError on unaligned clocks.
     """
-    import pandas as pd
-
     graph = graph_of(summary, call)
     costs: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
     for rank, region, charged_ns, hops in _charges(graph.spans) if graph else ():

@@ -56,9 +56,8 @@ def graph_of(summary: Summary, call: Call | None = None) -> Graph | None:
 @memo
 def _load_graph(summary: Summary, call: Call) -> Graph:
     launches = sql_list(call.launches)
-    table = summary.frame(f"SELECT sum(events) AS n FROM tracks WHERE launch IN ({launches})")
-    count = int(table.fillna(0)["n"].iloc[0])
-    if count > MAX_SPANS_WALKED:
+    (count,) = summary.row(f"SELECT sum(events) FROM tracks WHERE launch IN ({launches})")
+    if (count or 0) > MAX_SPANS_WALKED:
         raise SelectionError(
             f"the call has {count} spans, more than the {MAX_SPANS_WALKED} that its dependencies "
             "are worked out for; select fewer blocks or ranks"
@@ -79,7 +78,8 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
         return None
     is_selection = summary.trace.selection.launches is not None
     warm_up = warm_up_of(launches_of_calls(summary), lengths, is_selection=is_selection)
-    spans_per_call = _spans_per_call(summary, len(ordinals))
+    (num_spans,) = summary.row("SELECT coalesce(sum(events), 0) FROM tracks")
+    spans_per_call = max(1.0, float(num_spans) / len(ordinals))
     if spans_per_call > MAX_SPANS_OF_CALL:
         raise CallTooLargeError(
             f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that "
@@ -95,11 +95,6 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
         spans = begun_together(spans)
     graph = build_graph(spans, bound_ns)
     return ReplayedCalls(graph, bound_ns, tuple(wanted), warm_up, len(ordinals))
-
-
-def _spans_per_call(summary: Summary, num_calls: int) -> float:
-    table = summary.frame("SELECT coalesce(sum(events), 0) AS events FROM tracks")
-    return max(1.0, float(table["events"].iloc[0]) / num_calls)
 
 
 def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from kprof.analysis.call_numbers import call_numbers
@@ -203,8 +204,6 @@ def _processors(trace: Trace, rank: Ints, launch: Ints) -> Ints:
 
 def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:
     """The kernel and the number of blocks of every launch: at least those that recorded spans."""
-    import pandas as pd
-
     first = np.unique(launch, return_index=True)[1]
     seen = np.zeros(len(first), dtype=np.int64)
     np.maximum.at(seen, launch, table["block"] + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from kprof.analysis.calls import Call
 from kprof.analysis.metric import metric
@@ -33,8 +34,6 @@ def what_if(summary: Summary, call: Call | None = None) -> Table:
     there first), "no transfer time" (data is there when its send ends). Default: the call of median
     length. Raises ClockError on unaligned clocks.
     """
-    import pandas as pd
-
     graph = graph_of(summary, call)
     if graph is None:
         gains = ["gain_ns", "gain_share", "measured_ns", "replay_error"]

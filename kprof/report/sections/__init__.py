@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis import DoubtKind
 from kprof.report.blocks import Block, Depth, Paragraph, Section, Tone
+from kprof.report.model import Report
 from kprof.report.sections.clocks import clocks
 from kprof.report.sections.details import ABOUT, details
 from kprof.report.sections.kernels import kernels
@@ -14,9 +15,6 @@ from kprof.report.sections.lifetimes import lifetimes
 from kprof.report.sections.parts import Figures
 from kprof.report.sections.places import blocks, launches, ranks, regions
 from kprof.report.sections.waiting import path, waits
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 
 def sections(report: Report, figures: Figures, *, has_trace: bool) -> list[Block]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.wording import duration, members
 from kprof.report.blocks import Block, Column, Depth, Paragraph, Tone
 from kprof.report.machine import loss_rows, quality_rows
+from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Figures, Of, table
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 # What a table of losses counts, by region and in all.
 REGION_LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region")

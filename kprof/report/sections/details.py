@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.report.blocks import Block, Depth, Heading, Paragraph, Tone, capitalised
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
+from kprof.report.model import Report
 
 
 def details(report: Report, has_trace: bool) -> list[Block]:

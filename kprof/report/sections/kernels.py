@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.kernels import BETWEEN
 from kprof.analysis.wording import duration, percent
 from kprof.report.blocks import Block, Column, Paragraph
+from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Figures, Of, table
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 # From this share on, the time between launches is said in a sentence.
 _IS_MUCH: Final = 0.2

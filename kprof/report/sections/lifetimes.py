@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.report.blocks import Block, Column
+from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Figures, Of, table
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 _LONGEST_NAME: Final = 40
 # Of a grid: blocks that are so near to each other are named as one place.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.wording import duration, members, percent
 from kprof.report.blocks import Block, Cell, Column, Depth, Paragraph, Table, Tone
+from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Figures, Of, beside, figure, table
 from kprof.report.sections.rates import rates
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 _MOST_KERNELS: Final = 6
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.wording import listed, percent
 from kprof.report.blocks import Block, Column, Depth, Paragraph, Tone
+from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Of, table
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 _MOST_NAMED: Final = 3
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.hung import left_out
 from kprof.analysis.wording import difference, duration, percent
 from kprof.report.blocks import Block, Column, Depth, Diagram, Paragraph, Table, Tone
+from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Figures, Of, beside, figure, table
-
-if TYPE_CHECKING:
-    from kprof.report.model import Report
 
 # A what-if with a smaller gain is not worth a row.
 _LEAST_GAIN: Final = 0.005

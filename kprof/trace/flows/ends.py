@@ -10,21 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_OPEN
+from kprof.trace.events import Events
 from kprof.trace.flows.launches import Side, has_lost, is_lossy
 from kprof.trace.flows.pairing import Doubt, Ends, pair
 from kprof.trace.queries import Workspace
 from kprof.trace.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kprof.trace.events import Events
 
 _SIDES: Final = "flow_sides"
 
@@ -206,8 +203,6 @@ def _is_selected(side: Side, trace: Events) -> bool:
 
 def _sides_table(trace: Events, sides: tuple[Side, ...]) -> pa.Table:
     """What the query needs to know of each side, by local region ids."""
-    import pyarrow as pa
-
     local = trace.local_regions
     rows = [(side, local[side.rank][side.region]) for side in sides]
     columns: dict[str, list[int] | list[bool]] = {

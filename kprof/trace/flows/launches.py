@@ -23,13 +23,10 @@ import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kprof.capture.manifest import Manifest, RankInfo
 from kprof.regions import FlowRule
-
-if TYPE_CHECKING:
-    from kprof.trace.events import Events
+from kprof.trace.events import Events
 
 
 @dataclass(frozen=True, order=True)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pyarrow as pa
+
+from kprof.trace.events import Events
 from kprof.trace.flows.ends import FlowEnds
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kprof.trace.events import Events
-    from kprof.trace.flows.launches import Side
+from kprof.trace.flows.launches import Side
 
 _ENDS_PER_SLICE: Final = 2_000_000
 
 
 def flow_pairs(trace: Events, sides: Iterable[Side]) -> Iterator[pa.Table]:
     """All flows of the selection, slice by slice."""
-    import pyarrow as pa
-
     ends = FlowEnds.of(trace, sides)
     for chosen in ends.slices(_ENDS_PER_SLICE):
         sends, waits = ends.read(chosen)

@@ -151,29 +151,10 @@ class Comparable:
         """Less than this in a call is not looked at; above 0, also where all is one moment."""
         return max(LEAST_SAVED[self.family] * self.basis.call_ns, LEAST_FLOOR_NS)
 
-    def candidate(
-        self,
-        kind: str | None,
-        places: tuple[Place, ...],
-        excess: Floats,
-        chosen: Ints,
-        saved_ns: Floats,
-        *,
-        is_alone: bool = False,
-        counts_items: bool = False,
-    ) -> Candidate:
-        """What is wrong with these elements of the class."""
-        classes = frozenset([self.number])
-        return Candidate(
-            kind,
-            places,
-            classes,
-            excess,
-            chosen,
-            saved_ns,
-            is_alone=is_alone,
-            counts_items=counts_items,
-        )
+    @property
+    def classes(self) -> frozenset[int]:
+        """Its number, as candidates have them."""
+        return frozenset([self.number])
 
 
 def union(members: Sequence[Candidate], places: tuple[Place, ...]) -> Candidate:

@@ -69,7 +69,8 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
         position = ""
     if is_periodic and not position:
         period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
-    found = one.candidate(kind, (Place(ALL, ALL),), excess, out, saved, is_alone=True)
+    everywhere = (Place(ALL, ALL),)
+    found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
     return [without_chance(one.basis, replace(found, period=period, position=position))]
 
 

@@ -94,7 +94,7 @@ def slow_candidate(
         return []
     excess = np.where(deviation.calls, deviation.excess, 0.0)
     is_in = saved > 0
-    return [one.candidate(None, (place,), excess, chosen[is_in], saved[is_in])]
+    return [Candidate(None, (place,), one.classes, excess, chosen[is_in], saved[is_in])]
 
 
 def members(cells: Cells, deviation: Deviation) -> Bools:

@@ -25,6 +25,7 @@ class ColdStart(Kind):
     name = "cold_start"
     finds = "the first event of a region on every track takes longer than the later ones"
     replays = "it takes as long as the later ones"
+    figures = ("gantt",)
     rests_on = frozenset({RestsOn.TIMES})
     # Before single slow events: these are all first ones.
     order = 0
@@ -49,11 +50,8 @@ class ColdStart(Kind):
         excess[np.unique(elements.call[chosen[is_first]])] = np.log(cold_ns / usual_ns)
         everywhere = (Place(ALL, ALL),)
         first = chosen[is_first]
-        return [comparable.candidate(self.name, everywhere, excess, first, saved_ns, is_alone=True)]
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Blocks up close."""
-        return ("gantt",)
+        its = comparable.classes
+        return [Candidate(self.name, everywhere, its, excess, first, saved_ns, is_alone=True)]
 
     def fact(self, finding: Finding) -> str:
         """The first expert on every track is 4.0x slower than later ones"""

@@ -17,6 +17,8 @@ class IdleGap(Kind):
     name = "idle_gap"
     finds = "a place does nothing that is recorded"
     replays = "its gaps are as long as at comparable places"
+    covered = (Family.GAP,)
+    figures = ("gantt", "critical-path")
     # Dropped events leave gaps, and so do waits that were not recorded.
     rests_on = frozenset({RestsOn.TIMES, RestsOn.ALL_EVENTS, RestsOn.WAITS})
 
@@ -25,14 +27,6 @@ class IdleGap(Kind):
         if comparable.family is not Family.GAP:
             return []
         return [*outliers(comparable, self.name), *slow_places(comparable)]
-
-    def covers(self, candidate: Candidate, family: Family | None) -> bool:
-        """Places where time without events gains most."""
-        return family is Family.GAP
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Where the gaps can be seen."""
-        return "gantt", "critical-path"
 
     def fact(self, finding: Finding) -> str:
         """Rank 3 has a gap without events before expert"""

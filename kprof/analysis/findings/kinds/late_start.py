@@ -34,6 +34,8 @@ class LateStart(Kind):
     name = "late_start"
     finds = "a rank launches later than the others"
     replays = "it starts with them"
+    covered = (Family.LAUNCH,)
+    figures = ("launches", "critical-path")
     rests_on = frozenset({RestsOn.TIMES, RestsOn.COMMON_CLOCK})
 
     def candidates(self, comparable: Comparable) -> list[Candidate]:
@@ -41,10 +43,6 @@ class LateStart(Kind):
         if comparable.family is not Family.LAUNCH:
             return []
         return [*outliers(comparable, self.name), *slow_places(comparable)]
-
-    def covers(self, candidate: Candidate, family: Family | None) -> bool:
-        """Places where the time until the launch gains most."""
-        return family is Family.LAUNCH
 
     def among(self, finding: Finding, recorded: frozenset[int]) -> Finding:
         """As it is: ranks that start late in turn are named, also where it is all of them."""
@@ -72,10 +70,6 @@ class LateStart(Kind):
         last, first = max(late, key=first_ns.__getitem__), min(first_ns, key=first_ns.__getitem__)
         window = first_ns[first], max(first_ns[last], first_ns[first] + 1)
         return window, tuple((rank, LAUNCHES) for rank in dict.fromkeys((last, first)))
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """The launches of all ranks."""
-        return "launches", "critical-path"
 
     def fact(self, finding: Finding) -> str:
         """Rank 3 starts late; Rank 0 starts late in 7 of 20 calls, rank 1 in 5"""

@@ -19,6 +19,8 @@ class Slow(Kind):
     name = "slow"
     finds = "a rank or a block takes longer for the same work"
     replays = "it takes as long as comparable places"
+    covered = (Family.OWN, None)
+    figures = ("blocks-work", "ranks")
     rests_on = frozenset({RestsOn.TIMES})
     order = 2
     is_work = True
@@ -29,19 +31,11 @@ class Slow(Kind):
             return []
         return [*slow_places(comparable), *slow_processors(comparable)]
 
-    def covers(self, candidate: Candidate, family: Family | None) -> bool:
-        """Places where work gains most, or several things together do."""
-        return family in (Family.OWN, None)
-
     def among(self, finding: Finding, recorded: frozenset[int]) -> Finding:
         """Of one rank, its calls are compared, and not the rank."""
         if len(recorded) == 1 and not finding.blocks and not finding.processors:
             return replace(finding, kind=slow_call.KIND)
         return super().among(finding, recorded)
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Work by block, or by rank."""
-        return "blocks-work", "ranks"
 
     def fact(self, finding: Finding) -> str:
         """Block 3 of rank 2 runs expert 4.8x slower than the rest"""

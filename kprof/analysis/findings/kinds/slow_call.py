@@ -18,6 +18,7 @@ class SlowCall(Kind):
     name = "slow_call"
     finds = "all places take longer in some calls"
     replays = "those calls are like the others"
+    figures = ("launches", "gantt")
     rests_on = frozenset({RestsOn.TIMES})
     # Before those of single places, which cover all places, too.
     order = 1
@@ -32,10 +33,6 @@ class SlowCall(Kind):
     def placed(self, finding: Finding, ranks: Sequence[int]) -> Finding:
         """All places of one rank are that rank."""
         return replace(finding, ranks=tuple(ranks)) if len(ranks) == 1 else finding
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """All calls, side by side."""
-        return "launches", "gantt"
 
     def fact(self, finding: Finding) -> str:
         """All ranks run expert 2.5x slower than usual in 3 of 12 calls"""

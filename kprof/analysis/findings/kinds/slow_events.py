@@ -36,6 +36,8 @@ class SlowEvents(Kind):
     name = "slow_events"
     finds = "some events of a region take much longer, all over the run"
     replays = "they take what the others take"
+    figures = ("gantt",)
+    figures_of_waits = ("wait-distribution",)
     rests_on = frozenset({RestsOn.TIMES})
     # What they have too much of is no place's.
     order = 1
@@ -72,10 +74,6 @@ class SlowEvents(Kind):
             is_of_many_ranks=len(summary.trace.ranks) > 2,
         )
         return replace(finding, particulars=facts)
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """How long waits last, or blocks up close."""
-        return ("wait-distribution", "gantt") if is_wait else ("gantt",)
 
     def fact(self, finding: Finding) -> str:
         """One in 16 events of expert is 4.0x slower than the rest"""

@@ -42,6 +42,8 @@ class SlowTransfer(Kind):
     name = "slow_transfer"
     finds = "data takes longer on a link"
     replays = "it takes as long as on the other links"
+    covered = (Family.TRAVEL,)
+    figures = ("blame", "wait-distribution")
     rests_on = frozenset({RestsOn.TIMES, RestsOn.COMMON_CLOCK})
 
     def candidates(self, comparable: Comparable) -> list[Candidate]:
@@ -49,14 +51,6 @@ class SlowTransfer(Kind):
         if comparable.family is not Family.TRAVEL:
             return []
         return [*_slow_links(comparable), *_slow_crossings(comparable)]
-
-    def covers(self, candidate: Candidate, family: Family | None) -> bool:
-        """Links."""
-        return family is Family.TRAVEL
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Who waits for whom."""
-        return "blame", "wait-distribution"
 
     def fact(self, finding: Finding) -> str:
         """Transfers from rank 1 to rank 2 are 3.0x slower than elsewhere"""
@@ -315,4 +309,4 @@ def _across(
         set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
     )
     places = tuple(Place(first, second, True) for first, second in pairs)
-    return [one.candidate(KIND.name, places, excess, crosses, saved, is_alone=True)]
+    return [Candidate(KIND.name, places, one.classes, excess, crosses, saved, is_alone=True)]

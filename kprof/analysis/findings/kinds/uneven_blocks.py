@@ -37,6 +37,7 @@ class UnevenBlocks(Kind):
     name = "uneven_blocks"
     finds = "few blocks have most of a region's items"
     replays = "the items are dealt out over all blocks of the launch"
+    figures = ("blocks-work", "gantt")
     rests_on = frozenset({RestsOn.ALL_EVENTS, RestsOn.ALL_BLOCKS})
     order = 7
     counts_items = True
@@ -53,10 +54,6 @@ class UnevenBlocks(Kind):
     def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
         """The busiest block above an idle one."""
         return worst_beside_idle(summary, finding, ordinal)
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Work by block."""
-        return "blocks-work", "gantt"
 
     def fact(self, finding: Finding) -> str:
         """expert runs on only 25-29 of 264 blocks; 106 of 264 blocks do 80 % of expert"""
@@ -101,18 +98,8 @@ def _uneven(one: Comparable) -> list[Candidate]:
     excess = np.zeros(basis.num_calls)
     np.maximum.at(excess, elements.call[chosen], -np.log(factor))
     is_in = saved > 0
-    everywhere = (Place(ALL, ALL),)
-    return [
-        one.candidate(
-            KIND.name,
-            everywhere,
-            excess,
-            chosen[is_in],
-            saved[is_in],
-            is_alone=True,
-            counts_items=True,
-        )
-    ]
+    what = (Place(ALL, ALL),), one.classes, excess, chosen[is_in], saved[is_in]
+    return [Candidate(KIND.name, *what, is_alone=True, counts_items=True)]
 
 
 def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:

@@ -52,6 +52,7 @@ class UnevenWork(Kind):
     name = "uneven_work"
     finds = "a place has more items than comparable ones"
     replays = "the surplus is gone"
+    figures = ("blocks-work", "ranks")
     rests_on = frozenset({RestsOn.ALL_EVENTS})
     order = 6
     counts_items = True
@@ -74,10 +75,6 @@ class UnevenWork(Kind):
         """Ranks whose numbers of events stand out; of a run with one rank, blocks."""
         is_one = len([info for info in summary.trace.ranks if info.is_recorded]) == 1
         return (uneven_blocks if is_one else uneven_ranks)(summary, self)
-
-    def figures(self, is_wait: bool) -> tuple[str, ...]:
-        """Work by block, or by rank."""
-        return "blocks-work", "ranks"
 
     def fact(self, finding: Finding) -> str:
         """Rank 3 has 2.0x as many items in expert as others"""
@@ -225,7 +222,8 @@ def _without(
     chosen, share = _with_gaps(one.basis, items, share)
     saved = one.basis.elements.value_ns[chosen] * share
     excess = np.where(deviation.calls, deviation.excess, 0.0)
-    return one.candidate(KIND.name, (place,), excess, chosen, saved, counts_items=True)
+    where = (place,), one.classes
+    return Candidate(KIND.name, *where, excess, chosen, saved, counts_items=True)
 
 
 def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
