@@ -23,7 +23,6 @@ from kprof_cli import (
     doctor,
     explaining,
     exporting,
-    hanging,
     importing,
     new,
     plotting,
@@ -66,7 +65,7 @@ app.command("import")(importing.import_events)
 app.command(epilog="Example: kprof align run.kprof -o aligned.kprof")(aligning.align)
 app.command(epilog="Example: kprof merge host0.kprof host1.kprof -o run.kprof")(aligning.merge)
 app.command()(demo.demo)
-app.command(epilog="Example: kprof hang run.kprof")(hanging.hang)
+app.command(epilog="Example: kprof hang run.kprof")(watching.hang)
 app.command()(doctor.doctor)
 app.command(epilog="Example: kprof new my_kernel && cd my_kernel && make")(new.new)
 

@@ -176,7 +176,7 @@ def waits(
 ) -> None:
     """Show who waited, where, for how long and for whom."""
     from kprof import analysis
-    from kprof.analysis.roles import role_waits
+    from kprof.analysis.waiting import role_waits
 
     summary = open_summary(run, selection, dask)
     _note_what_is_left_out(summary)
@@ -227,7 +227,7 @@ def _note_without_waits(summary: Summary) -> None:
 
 
 def _note_what_is_left_out(summary: Summary) -> None:
-    from kprof.analysis.findings.compared import part_of_launches
+    from kprof.analysis.findings.doubt import part_of_launches
     from kprof.analysis.hung import hung_waits, left_out
 
     part = part_of_launches(summary)

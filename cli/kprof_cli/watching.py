@@ -1,4 +1,5 @@
-"""`kprof watch`: how a recording that is under way gets on, once a second."""
+"""`kprof watch`: how a recording that is under way gets on, once a second; and `kprof hang`: who
+waits for whom in one that hangs, or hung."""
 
 from __future__ import annotations
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from kprof.recording.launches.pace import RankPace
     from kprof.recording.launches.progress import RankProgress
+
+
+from kprof_cli.output import print_json
 
 _LOCALHOST: Final = "127.0.0.1"
 _MOST_RANKS: Final = 16
@@ -195,3 +199,22 @@ def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     note(f"metrics on http://{_LOCALHOST}:{server.server_address[1]}/metrics")
     return server
+
+
+@command(path=Argument(metavar="RUN", help="A running recording, or its capture."))
+def hang(path: Path = Path("run.kprof"), is_json: bool = False) -> None:
+    """Show which block waits for which rank, and which rank is the root cause.
+
+    For a running recording, shows its waits now; for a capture, the hang that it recorded.
+    """
+    from kprof.hangs.look import look_at
+    from kprof.hangs.report import lines_of
+
+    found = look_at(path)
+    if is_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(found))
+        return
+    for line in lines_of(found):
+        say(line)

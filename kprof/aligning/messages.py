@@ -20,7 +20,7 @@ from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN, Capture
 from kprof.clocks.limits import Limits, RankClock
 from kprof.trace import Trace
-from kprof.trace.flows.table import flow_pairs
+from kprof.trace.flows.ends import flow_pairs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from typing import Any
 from kprof.analysis.achieved import achieved_by_link, achieved_by_processor, achieved_by_region
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
 from kprof.analysis.barriers import barrier_waits
-from kprof.analysis.calls import Call, calls, typical_call
+from kprof.analysis.calls import Call, calls, launch_skew, launch_starts, typical_call
 from kprof.analysis.comparison import MIN_LAUNCHES, diff
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
@@ -33,13 +33,17 @@ from kprof.analysis.findings import (
 )
 from kprof.analysis.findings.kinds import all_kinds
 from kprof.analysis.metric import METRICS, metric
-from kprof.analysis.replay.critical_path import critical_path, critical_regions
-from kprof.analysis.replay.delay_costs import delay_costs
+from kprof.analysis.replay.critical_path import critical_path, critical_regions, delay_costs
 from kprof.analysis.replay.what_if import what_if
-from kprof.analysis.skew import launch_skew, launch_starts
-from kprof.analysis.stragglers import stragglers
 from kprof.analysis.summary import Summary, Table
-from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
+from kprof.analysis.waiting import (
+    blame,
+    blame_matrix,
+    late_sender,
+    stragglers,
+    unmatched_flows,
+    waits,
+)
 
 __all__ = [
     "MIN_LAUNCHES",

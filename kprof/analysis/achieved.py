@@ -3,18 +3,20 @@
 Regions count bytes and operations in the payload fields `bytes` and `flops`. Rates are over the
 time in which the region (link, processor) was in use: from the first start to the last end in each
 launch, summed over launches. Launches of a warm-up are left out. Ceilings are those of `kprof
-doctor --measure` at the time of the recording, else those of the device's data sheet
-(`known_devices.py`), else NaN. GB are 10^9 bytes, GFLOP 10^9 operations.
+doctor --measure` at the time of the recording, else those of the device's data sheet, else NaN. A
+byte that is copied is read and written, so a copy within a device reaches at most half of what its
+memory does; measured copies reach 85 to 95 % of that. GB are 10^9 bytes, GFLOP 10^9 operations.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from kprof.analysis.known_devices import ceilings_of
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import CLOSED_SPANS, Column, Summary, Table
 from kprof.analysis.warmup import steady_part
+from kprof.capture.manifest import Ceilings
 
 _NAN: Final = float("nan")
 # Ceilings: of a copy within a device, and to its best peer.
@@ -120,3 +122,46 @@ def _compared(table: Table, ceiling_gb_s: Column) -> Table:
     table["ceiling_gb_s"] = ceiling_gb_s.astype("float64")
     table["ceiling_share"] = table["gb_s"] / table["ceiling_gb_s"]
     return table
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """GB/s of the memory, and of all links to other GPUs in one direction; 0 where it has none."""
+
+    memory_gb_s: float
+    links_gb_s: float = 0.0
+
+
+# By how the name of the device begins; the longest that fits counts.
+_SHEETS: Final = {
+    "NVIDIA A100-SXM4-40GB": _Sheet(1555, 300),
+    "NVIDIA A100-SXM4-80GB": _Sheet(2039, 300),
+    "NVIDIA A100 80GB PCIe": _Sheet(1935),
+    "NVIDIA A100-PCIE-40GB": _Sheet(1555),
+    "NVIDIA H100 80GB HBM3": _Sheet(3350, 450),
+    "NVIDIA H100 PCIe": _Sheet(2000),
+    "NVIDIA H100 NVL": _Sheet(3900, 300),
+    "NVIDIA H200": _Sheet(4800, 450),
+    "NVIDIA B200": _Sheet(8000, 900),
+    "NVIDIA L4": _Sheet(300),
+    "NVIDIA L40S": _Sheet(864),
+    "NVIDIA A10": _Sheet(600),
+    "NVIDIA GeForce RTX 3090": _Sheet(936),
+    "NVIDIA GeForce RTX 4090": _Sheet(1008),
+    # To one peer goes one link of seven.
+    "AMD Instinct MI300X": _Sheet(5300, 64),
+    "AMD Instinct MI325X": _Sheet(6000, 64),
+    "AMD Instinct MI355X": _Sheet(8000, 76.8),
+}
+
+
+def ceilings_of(device: str) -> Ceilings | None:
+    """The ceilings of a device by its name; None where nothing is known of it.
+
+    A part of a GPU (MIG) has a part of its bandwidth, which its name does not tell.
+    """
+    known = [name for name in _SHEETS if f"{device} ".startswith(f"{name} ")]
+    if not known or " MIG " in device:
+        return None
+    sheet = _SHEETS[max(known, key=len)]
+    return Ceilings(copy_gb_s=sheet.memory_gb_s / 2, peer_gb_s=sheet.links_gb_s)

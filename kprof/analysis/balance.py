@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from kprof.analysis.hung import ended_calls
-from kprof.analysis.memo import memo
-from kprof.analysis.metric import metric
+from kprof.analysis.metric import memo, metric
 from kprof.analysis.summary import WORK, Summary, Table
 
 

@@ -1,16 +1,24 @@
-"""Calls: the launches that belong together, over all kernels and ranks (`call_numbers.py`).
+"""Calls: the launches that belong together, over all kernels and ranks, and how they start.
 
-Most analyses look at single calls.
+A call launches the same kernels each time. If each kernel is launched once per call, the n-th
+launch of every kernel belongs to call n. If one is launched several times per call, as in repeated
+`gemm, gemm, all_reduce`, the order of launches is periodic, and a period is a call. Launches before
+the first whole period belong to the first call. Where kernels run one after another, each many
+times, every launch is a call.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from kprof.analysis.call_numbers import call_numbers
-from kprof.analysis.metric import metric
-from kprof.analysis.skew import launch_starts
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from kprof.analysis.metric import memo, metric
 from kprof.analysis.summary import Column, Summary, Table
+from kprof.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -89,3 +97,101 @@ def typical_call(summary: Summary) -> Call | None:
         tuple(sorted({int(launch) for launch in launches.tolist()})),
         name,
     )
+
+
+@metric(one_clock="launch skew")
+def launch_skew(summary: Summary) -> Table:
+    """The ranks' latest minus earliest first event, per launch.
+
+    Columns: kernel, ordinal, ranks, first_ns, skew_ns, last_rank, bound_ns (clock error between the
+    two ranks concerned; a skew below it is only known to be "<= bound"), duration_ns (of the launch
+    over all ranks). Raises ClockError.
+    """
+    frame = launch_starts(summary)
+    groups = frame.groupby(["kernel", "ordinal"], sort=False)
+    table = groups.agg(
+        ranks=("rank", "size"), first_ns=("first_ns", "min"), last_start_ns=("first_ns", "max")
+    )
+    table["skew_ns"] = table["last_start_ns"] - table["first_ns"]
+    table["last_rank"] = frame.loc[groups["first_ns"].idxmax(), "rank"].to_numpy()
+    first_rank = frame.loc[groups["first_ns"].idxmin(), "rank"].to_numpy()
+    table["bound_ns"] = [
+        bound_ns(summary, int(a), int(b))
+        for a, b in zip(first_rank, table["last_rank"], strict=True)
+    ]
+    table["duration_ns"] = groups["last_ns"].max() - table["first_ns"]
+    return table.drop(columns="last_start_ns").reset_index()
+
+
+@memo
+def launch_starts(summary: Summary) -> Table:
+    """The first and last event of every rank in every launch: kernel, ordinal, rank, launch,
+    first_ns, last_ns, ..."""
+    return summary.frame("SELECT * FROM spans_of_launches ORDER BY ordinal, kernel, rank, launch")
+
+
+def bound_ns(summary: Summary, a: int, b: int) -> float:
+    """The clock error bound between two ranks. 0 if clocks are unaligned."""
+    return summary.trace.alignment.bound_between_ns(a, b) if summary.trace.alignment else 0.0
+
+
+Ints = NDArray[np.int64]
+
+# The longest period that is searched for, and the longest prefix that is launched once.
+_LONGEST_PERIOD: Final = 256
+_LONGEST_START: Final = 8
+_LEAST_REPEATS: Final = 2
+# Launches of one call may be interleaved with those of as many others.
+_FAR: Final = 4
+
+
+def call_numbers(trace: Trace) -> Table | None:
+    """Columns rank, launch, call. None if calls are simply the launches of one ordinal."""
+    parts = []
+    order: list[str] | None = None
+    ordinals: list[int] = []
+    for info in trace.manifest.ranks:
+        launches = sorted(info.launches, key=lambda launch: launch.launch)
+        kernels = [launch.kernel for launch in launches]
+        if order is not None and kernels != order:
+            return None
+        order, ordinals = kernels, [launch.ordinal for launch in launches]
+        parts.append((info.rank, [launch.launch for launch in launches]))
+    calls = _calls_of(order or [], ordinals)
+    if calls is None:
+        return None
+    columns = [
+        pd.DataFrame({"rank": rank, "launch": numbers, "call": calls}) for rank, numbers in parts
+    ]
+    return pd.concat(columns, ignore_index=True)
+
+
+def _calls_of(kernels: list[str], ordinals: list[int]) -> Ints | None:
+    """The call of every launch, or None if no kernel is launched several times per call."""
+    names, number = np.unique(np.array(kernels, dtype=object).astype(str), return_inverse=True)
+    if len(names) < 2:
+        return None
+    for start in range(min(_LONGEST_START, len(number))):
+        period = _period_of(number[start:])
+        if period:
+            in_call = np.bincount(number[start : start + period])
+            if in_call.max() < 2:
+                return None
+            calls: Ints = np.maximum(0, np.arange(len(number)) - start) // period
+            return calls
+    return None if _are_neighbours(ordinals) else np.arange(len(number))
+
+
+def _are_neighbours(ordinals: list[int]) -> bool:
+    """Whether launches of one ordinal come close after each other, in most calls."""
+    places = pd.Series(range(len(ordinals))).groupby(ordinals).agg(["min", "max", "size"])
+    lengths = places["max"] - places["min"] + 1
+    return bool((lengths / places["size"]).median() <= _FAR)
+
+
+def _period_of(number: Ints) -> int:
+    """The period in launches that holds throughout the run, or 0."""
+    for period in range(1, min(_LONGEST_PERIOD, len(number) // _LEAST_REPEATS) + 1):
+        if (number[period:] == number[:-period]).all():
+            return period
+    return 0

@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kprof.analysis.call_numbers import call_numbers
-from kprof.analysis.calls import call_lengths
+from kprof.analysis.calls import call_lengths, call_numbers, launch_starts
 from kprof.analysis.equivalence import MIN_SAMPLES, Comparison, Measure, compare
-from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary, Table
 from kprof.analysis.warmup import steady_part
 from kprof.errors import SelectionError

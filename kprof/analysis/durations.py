@@ -6,8 +6,7 @@ from typing import Final
 
 from kprof.analysis.balance import efficiency, rank_efficiency
 from kprof.analysis.hung import ended_calls
-from kprof.analysis.memo import memo
-from kprof.analysis.metric import metric
+from kprof.analysis.metric import memo, metric
 from kprof.analysis.summary import Summary, Table
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.rank_summary import SUB_BUCKETS

@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kprof.analysis.memo import memo
+from kprof.analysis.metric import memo
 from kprof.analysis.summary import Summary
 from kprof.trace.events import Events
 from kprof.trace.flows.ends import FlowEnds, Slice

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kprof.analysis.memo import memo
-from kprof.analysis.metric import metric
-from kprof.analysis.skew import launch_starts
+from kprof.analysis.calls import launch_starts
+from kprof.analysis.metric import memo, metric
 from kprof.analysis.summary import CLOSED_SPANS, WAIT, Summary, Table, sql_list
 from kprof.analysis.wording import counted
 from kprof.trace.views import STILL_WAITING

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
-from kprof.analysis.memo import memo
 from kprof.analysis.summary import Summary, Table
 
 _P = ParamSpec("_P")
+_T = TypeVar("_T")
 METRICS: Final[dict[str, Callable[[Summary], Table]]] = {}
 
 
@@ -50,3 +50,22 @@ def metric(
         return checked
 
     return decorate
+
+
+def memo(
+    function: Callable[Concatenate[Summary, _P], _T],
+) -> Callable[Concatenate[Summary, _P], _T]:
+    """Cache the results of a function of a summary (and of hashable values).
+
+    Callers get copies of tables.
+    """
+
+    @functools.wraps(function)
+    def remembered(summary: Summary, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        key: Any = (function, args, tuple(sorted(kwargs.items())))
+        if key not in summary.results:
+            summary.results[key] = function(summary, *args, **kwargs)
+        value = summary.results[key]
+        return cast(_T, value.copy()) if hasattr(value, "copy") else cast(_T, value)
+
+    return remembered

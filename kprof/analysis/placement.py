@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from kprof.analysis.metric import metric
-from kprof.analysis.stragglers import stragglers
 from kprof.analysis.summary import Summary, Table
+from kprof.analysis.waiting import stragglers
 from kprof.capture.manifest import RankInfo
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kprof.analysis.calls import typical_call
+from kprof.analysis.calls import launch_starts, typical_call
 from kprof.analysis.findings.places import LAUNCHES
-from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS, Summary, Table, sql_list
 
 

@@ -1,9 +1,10 @@
-"""Who waits, for how long, and for whom."""
+"""Who waits, for how long, and for whom: by rank, region and link, and by role within a block."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from kprof.analysis.balance import VS_OTHERS_SQL
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.flow_sums import sum_flows
 from kprof.analysis.hung import ended_calls
@@ -156,3 +157,65 @@ def unmatched_flows(summary: Summary) -> Table:
         LEFT JOIN pairs p ON p.send_region = s.name AND p.wait_region = w.name
         ORDER BY send_region, wait_region"""
     )
+
+
+@metric()
+def role_waits(summary: Summary) -> Table:
+    """What warps of each role wait for in their block, the largest share first.
+
+    A role is what stands before the "/" in the names of regions ("consumer/wait-weights"). Columns:
+    role, region, waits_for (the regions that end the wait), count, wait_ns, share (of all recorded
+    time of the role). Only waits that FLOW_IN_BLOCK joins with others.
+    Calls that hung are left out.
+    """
+    return ended_calls(summary).frame(
+        """WITH spent AS (
+            SELECT region_id, region, total(events) AS count, total(total_ns) AS wait_ns,
+                CASE WHEN contains(region, '/') THEN split_part(region, '/', 1) ELSE '' END AS role
+            FROM named_cells GROUP BY region_id, region),
+        shares AS (
+            SELECT *, wait_ns / greatest(1, sum(wait_ns) OVER (PARTITION BY role)) AS share
+            FROM spent),
+        ends AS (
+            SELECT f.wait AS region_id, string_agg(r.name, ', ' ORDER BY r.name) AS waits_for
+            FROM flow_rules f JOIN regions r ON r.id = f.send
+            WHERE f.in_block GROUP BY f.wait)
+        SELECT role, region, waits_for, count, wait_ns, share
+        FROM shares JOIN ends USING (region_id) ORDER BY share DESC, region"""
+    )
+
+
+@metric()
+def stragglers(summary: Summary) -> Table:
+    """One row per recorded rank: who waits, and who is waited for. Needs no alignment.
+
+    Columns: rank, wait_ns, wait_share (of its blocks' time), caused_ns (the others' wait for it),
+    arrived_last (share of launches and waiting ranks in which it was waited for longest), work_ns,
+    work_vs_median (of the other rank where there are two). `what_if` has the gain if only that rank
+    were like the others. Calls that hung are left out.
+    """
+    summary = ended_calls(summary)
+    table = summary.frame(
+        f"""
+        WITH waits AS (
+            SELECT rank, launch, peer, sum(total_ns) AS wait_ns FROM named_cells
+            WHERE {WAIT} AND peer >= 0 AND peer <> rank GROUP BY ALL),
+        longest AS (SELECT rank, launch, arg_max(peer, (wait_ns, -peer)) AS peer FROM waits
+            GROUP BY rank, launch),
+        last AS (
+            SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last
+            FROM longest GROUP BY peer),
+        own AS (
+            SELECT rank, total(wait_ns) AS wait_ns, total(work_ns) AS work_ns
+            FROM tracks GROUP BY rank)
+        SELECT rank, wait_ns, coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
+            {VS_OTHERS_SQL} AS work_vs_median
+        FROM own LEFT JOIN last USING (rank) ORDER BY rank"""
+    )
+    whole = table["rank"].map(lambda rank: max(1, block_time_ns(summary, int(rank))))
+    table.insert(2, "wait_share", table["wait_ns"] / whole)
+    foreign = blame(summary)
+    foreign = foreign[foreign["rank"] != foreign["peer"]]
+    caused = foreign.groupby("peer")["wait_ns"].sum()
+    table.insert(3, "caused_ns", table["rank"].map(caused).fillna(0).astype("int64"))
+    return table

@@ -12,8 +12,7 @@ import numpy as np
 
 from kprof.analysis.balance import efficiency
 from kprof.analysis.calls import call_lengths, launches_of_calls
-from kprof.analysis.memo import memo
-from kprof.analysis.metric import metric
+from kprof.analysis.metric import memo, metric
 from kprof.analysis.summary import Column, Summary, Table
 
 # The rest of the trace must be summarised again. In large captures that takes long, and among many

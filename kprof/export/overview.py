@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kprof.export.lanes import Nesting
 from kprof.export.model import OverlaySlice
 from kprof.export.source import RawEvents, Source
+from kprof.export.tracks import Nesting
 from kprof.regions import Kind, Region
 
 Ints = NDArray[np.int64]

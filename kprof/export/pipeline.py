@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.flows import FlowLookup, Flows, joined_flows
 from kprof.export.grouping import Grouping
-from kprof.export.lanes import Nesting, nest
 from kprof.export.level_of_detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.model import (
     FIRST_EVENT_NS,
@@ -26,7 +25,7 @@ from kprof.export.model import (
 )
 from kprof.export.overview import bins_per_block, overview
 from kprof.export.source import RawEvents, Source, end_sql
-from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
+from kprof.export.tracks import Nesting, RankTracks, describe_ranks, keys_by_rank, nest
 from kprof.regions import Kind
 from kprof.trace import Trace
 

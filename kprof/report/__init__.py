@@ -10,10 +10,10 @@ from kprof.report.difference import (
     render_diff_terminal,
     write_diff_html,
 )
-from kprof.report.embedded import EmbeddedTrace, embed
 from kprof.report.machine import SCHEMA_VERSION, to_json
 from kprof.report.markdown import render_markdown
 from kprof.report.model import Report, build, build_from
+from kprof.report.opening import EmbeddedTrace, embed
 from kprof.report.page import check_suffix, write_html
 from kprof.report.pictures import check_picture, render_ribbon, write_picture
 from kprof.report.terminal import render_terminal

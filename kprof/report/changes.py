@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any, Final
 
 from kprof.analysis.findings import Finding, explain_growth, explain_trace
+from kprof.analysis.findings.facts import Measured
 from kprof.analysis.findings.growth import growth_detail, growth_sentence, measured
-from kprof.analysis.findings.measured import Measured
 from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError

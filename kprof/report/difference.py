@@ -12,7 +12,7 @@ import msgspec
 from kprof import analysis
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
-from kprof.analysis.findings.measured import has_changed
+from kprof.analysis.findings.facts import has_changed
 from kprof.analysis.wording import counted, duration, listed, percent, ratio
 from kprof.report.blocks import (
     Block,

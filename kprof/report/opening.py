@@ -1,4 +1,5 @@
-"""Decides where the trace viewer opens: on a finding or the busiest call, with an arrow selected.
+"""Decides where the trace viewer opens: on a finding or the busiest call, with an arrow selected;
+and puts the trace into the report page, where a click on a finding opens it.
 
 The Perfetto UI finds the slice to select by its start and length, so the slice must be the only one
 with these.
@@ -6,6 +7,8 @@ with these.
 
 from __future__ import annotations
 
+import base64
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +16,12 @@ from typing import Final
 
 from kprof.analysis import Finding, Findings, Limit
 from kprof.export import By, write
-from kprof.export.links import DeepLink, PinnedTrack
+from kprof.export.links import ONLINE_UI, DeepLink, PinnedTrack
 from kprof.export.model import ExportSummary
 from kprof.report.in_trace import finding_lines, window_ns
+from kprof.report.model import Report
 from kprof.trace import Trace
-from kprof.trace.limits import MAX_SLICES
+from kprof.trace.limits import MAX_EVENTS_IN_PAGE, MAX_SLICES, MAX_SLICES_IN_PAGE
 from kprof.trace.views import STILL_WAITING
 
 _MARGIN: Final = 0.05
@@ -256,3 +260,31 @@ def _on(place: Place, rank: str, block: str) -> str:
 def _first_row(trace: Trace, query: str) -> tuple[int, int] | None:
     rows = trace.sql(query).to_pylist()
     return (int(rows[0]["start_ns"]), int(rows[0]["duration_ns"])) if rows else None
+
+
+@dataclass(frozen=True)
+class EmbeddedTrace:
+    """A gzipped pftrace in base64, and for each finding id the part of the UI's address that opens
+    it."""
+
+    title: str
+    base64: str
+    links: dict[str, str]
+    ui: str = ONLINE_UI
+
+
+def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace | None:
+    """Export `trace` for the page of its report. None if it has nothing to show, or too much."""
+    shown = [finding for finding in report.found.shown if finding.where_ns is not None]
+    if not shown or report.num_events > MAX_EVENTS_IN_PAGE:
+        return None
+    lines = finding_lines(report.findings, [info.rank for info in trace.ranks])
+    with tempfile.TemporaryDirectory(prefix="kprof-report-") as folder:
+        file = Path(folder) / "trace.pftrace.gz"
+        summary = write(trace, file, max_slices=MAX_SLICES_IN_PAGE, lines=lines)
+        data = base64.b64encode(file.read_bytes()).decode()
+    links = {
+        finding.id: link_to(trace, place_of(finding), summary).query().lstrip("&")
+        for finding in shown
+    }
+    return EmbeddedTrace(" ".join(report.manifest.command) or "kprof", data, links, ui)

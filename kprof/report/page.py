@@ -18,9 +18,9 @@ from kprof.capture.printable import printable, printable_json
 from kprof.errors import UnknownFormatError
 from kprof.report.blocks import Block, Depth, Section
 from kprof.report.compose import compose
-from kprof.report.embedded import EmbeddedTrace
 from kprof.report.figures import PALETTE, RIBBON_COLORS
 from kprof.report.model import Report
+from kprof.report.opening import EmbeddedTrace
 
 _TABLE_ROWS: Final = 64
 _SUFFIXES: Final = (".html", ".htm")

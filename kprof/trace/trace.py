@@ -41,8 +41,8 @@ from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import SelectionError
 from kprof.trace.events import Events
+from kprof.trace.flows.ends import flow_pairs
 from kprof.trace.flows.launches import Side, flow_sides
-from kprof.trace.flows.table import flow_pairs
 from kprof.trace.queries import reading
 from kprof.trace.selection import SelectionText, fields_of_words
 from kprof.trace.views import Selection, Source, fill_flows

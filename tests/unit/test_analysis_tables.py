@@ -7,7 +7,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.analysis.durations import PERCENTILE_ERROR
-from kprof.analysis.findings.waits import waited_once
+from kprof.analysis.findings.parts import waited_once
 from kprof.capture.directory import EVENT_OPEN
 from kprof.errors import ClockError, SelectionError
 from kprof.trace import Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kprof import analysis
-from kprof.analysis.call_numbers import call_numbers
+from kprof.analysis.calls import call_numbers
 from kprof.analysis.findings import When, explain_trace
 from kprof.analysis.warmup import steady_part
 from kprof.trace import Trace

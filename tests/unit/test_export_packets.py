@@ -16,8 +16,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProt
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
 
 from kprof.export import write
-from kprof.export.lanes import nest
 from kprof.export.packets import Hole, Template, interleave, varint, varint_width
+from kprof.export.tracks import nest
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 

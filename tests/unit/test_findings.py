@@ -11,7 +11,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis import Doubt, DoubtKind, Findings, Summary
 from kprof.analysis.findings import Limit, LimitKind, Rest
-from kprof.analysis.findings.outliers import counts_that_stand_out, medians_of_others
+from kprof.analysis.findings.counts import counts_that_stand_out, medians_of_others
 from kprof.capture.directory import event_schema
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.trace import Trace

@@ -16,7 +16,7 @@ from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
 from kprof.analysis.hung import hung_waits, left_out
-from kprof.analysis.roles import role_waits
+from kprof.analysis.waiting import role_waits
 from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
 from kprof.capture.manifest import HangNote, HungCall
 from kprof.capture.rank_summary import summary_file_name

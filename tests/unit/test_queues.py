@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from kprof.analysis.findings import Limit, LimitKind, explain_trace
-from kprof.analysis.roles import role_waits
 from kprof.analysis.summary import Summary
+from kprof.analysis.waiting import role_waits
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 

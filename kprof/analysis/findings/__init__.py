@@ -1,7 +1,7 @@
 """Findings: what would make a run shorter, by how much, and what makes that doubtful.
 
 kinds         one file per kind of finding: candidates, facts, sentence, advice, figures, docs
-facts         what is known of a finding
+facts         what is known of a finding, and what a region took as tables show it
 finding       what a finding is, and what a kind has to say
 thresholds    every threshold, with its evidence
 candidates    what could be as it usually is
@@ -10,20 +10,14 @@ described     from a candidate that pays to a finding
 when          in which calls
 explanation   all of that for a trace, or against another recording
 limits        what the design of a kernel costs at most, where nobody is to blame
-measured      what a region took, as tables show it
 growth        what grew since another recording
 doubt         what a doubt is
 doubts        what this recording cannot say
-compared      doubts about what there is to compare with
-sampled_blocks  calls that are too large: some blocks stand for all
 counts        findings that rest on numbers of events
-outliers      when one of several numbers stands out
 places        where the trace shows a finding
-waits         the waits that remain, under their causes
 found         all that can be said about a run
-rest          what no finding explains
-made_of       what a typical call is made of, and how fast that is
-parts         where the time of all blocks goes
+rest          what no finding explains, and what a typical call is made of
+parts         where the time of all blocks goes, and waits under their causes
 words         words that kinds share
 find          all of that for one summary
 """

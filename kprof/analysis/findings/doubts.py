@@ -11,8 +11,13 @@ from typing import Final
 
 from msgspec import structs
 
-from kprof.analysis.findings.compared import nothing_to_compare, one_call, part_of_launches
-from kprof.analysis.findings.doubt import Doubt, DoubtKind
+from kprof.analysis.findings.doubt import (
+    Doubt,
+    DoubtKind,
+    nothing_to_compare,
+    one_call,
+    part_of_launches,
+)
 from kprof.analysis.findings.finding import RestsOn
 from kprof.analysis.findings.thresholds import BEYOND_USE, BUSY_CORE_SHARE, HARMLESS_LOSS
 from kprof.analysis.flow_sums import calls_paired

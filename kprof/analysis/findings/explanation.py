@@ -20,7 +20,7 @@ from kprof.analysis.findings.finding import Finding, Kind
 from kprof.analysis.findings.greedy import Search, candidates_of
 from kprof.analysis.findings.limits import Limit, limits_of
 from kprof.analysis.findings.thresholds import LEAST_GAIN, LEAST_GAIN_ONCE
-from kprof.analysis.memo import memo
+from kprof.analysis.metric import memo
 from kprof.analysis.replay.load import ReplayedCalls, calls_to_replay
 from kprof.analysis.summary import Summary
 from kprof.trace import Trace

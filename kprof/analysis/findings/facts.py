@@ -1,4 +1,4 @@
-"""The facts of a finding: typed fields, and no text."""
+"""The facts of a finding, and what tables show of its region: typed fields, and no text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kprof.analysis.findings.thresholds import LEAST_RATIO
 from kprof.analysis.findings.when import When
 
 # A stretch of the trace, and the tracks (rank, block) to look at.
@@ -99,3 +100,42 @@ class Facts:
         waiting = {rank for wait in self.waits for rank in wait.ranks}
         peers = {rank for wait in self.waits for rank in wait.peers}
         return tuple(sorted(waiting)), tuple(sorted(peers))
+
+
+@dataclass(frozen=True)
+class BlockTime:
+    """Per block of a call, the mean of those that have the region: its time, its spans, and the
+    bytes that they count (0: none)."""
+
+    total_ns: float
+    spans: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A region where it takes longer, and at the same places in the other recording."""
+
+    longer: BlockTime
+    shorter: BlockTime
+
+    @property
+    def factor(self) -> float:
+        """How many times as long it takes per block."""
+        return self.longer.total_ns / self.shorter.total_ns
+
+    @property
+    def work(self) -> tuple[float, str] | None:
+        """How many times as much a block has to do there, and of what: bytes, or spans where no
+        bytes are counted. None where it is as much."""
+        here, there = self.longer, self.shorter
+        if here.bytes and there.bytes:
+            factor, unit = here.bytes / there.bytes, "bytes"
+        else:
+            factor, unit = here.spans / there.spans, "spans"
+        return (factor, unit) if has_changed(1.0, factor) else None
+
+
+def has_changed(before: float, now: float) -> bool:
+    """Whether there is so much more to do, or less, that one would say so."""
+    return not 1 / LEAST_RATIO < now / before < LEAST_RATIO

@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
-from kprof.analysis.findings.facts import Facts, Where
-from kprof.analysis.findings.measured import Measured
+from kprof.analysis.findings.facts import Facts, Measured, Where
 from kprof.analysis.findings.when import When
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.summary import Summary

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.findings import words
+from kprof.analysis.findings.facts import BlockTime, Measured, has_changed
 from kprof.analysis.findings.finding import Finding
-from kprof.analysis.findings.measured import BlockTime, Measured, has_changed
 from kprof.analysis.findings.thresholds import LEAST_RATIO
 from kprof.analysis.findings.when import When
 from kprof.analysis.summary import WAIT, Summary, sql_list

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
+from kprof.analysis.calls import launch_starts
 from kprof.analysis.findings import words
 from kprof.analysis.findings.doubt import Doubt, DoubtKind
 from kprof.analysis.findings.doubts import doubts_of
@@ -15,15 +18,14 @@ from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.found import Findings, Rest, limit_in_front
 from kprof.analysis.findings.kinds import all_kinds, resting_on
 from kprof.analysis.findings.limits import Limit, LimitKind
-from kprof.analysis.findings.made_of import rate_of
+from kprof.analysis.findings.parts import waits_of
 from kprof.analysis.findings.places import place_of, place_of_design
-from kprof.analysis.findings.rest import rest_of
-from kprof.analysis.findings.sampled_blocks import some_blocks
-from kprof.analysis.findings.waits import waits_of
+from kprof.analysis.findings.rest import rate_of, rest_of
+from kprof.analysis.findings.thresholds import LEAST_BLOCKS, TO_SPARE
 from kprof.analysis.hung import without_hung_calls
-from kprof.analysis.memo import memo
+from kprof.analysis.metric import memo
 from kprof.analysis.placement import Placement
-from kprof.analysis.skew import launch_starts
+from kprof.analysis.replay import load
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration, members
@@ -224,3 +226,32 @@ def _others(explanation: Explanation) -> str:
     """What calls of a warm-up are compared with: a kernel may begin in the middle of a run."""
     is_at_begin = explanation.warm_up == tuple(range(len(explanation.warm_up)))
     return "the others" if is_at_begin else "later calls of the same kernels"
+
+
+def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
+    """The part of a run with as many blocks as can be replayed, evenly spread over their numbers,
+    and the doubt that says so.
+
+    None where not even two fit, and where blocks were selected already.
+    """
+    if summary.trace.selection.blocks is not None:
+        return None
+    table = summary.frame(
+        """SELECT block, sum(events) / (SELECT count(DISTINCT ordinal) FROM spans_of_launches)
+            AS events FROM tracks GROUP BY block ORDER BY block"""
+    )
+    share = TO_SPARE * load.MAX_SPANS_OF_CALL / max(1.0, float(table["events"].sum()))
+    wanted = int(share * len(table))
+    if not LEAST_BLOCKS <= wanted < len(table):
+        return None
+    rows = np.linspace(0, len(table) - 1, wanted).round().astype(int)
+    blocks = [int(block) for block in table["block"].iloc[np.unique(rows)].tolist()]
+    return summary.select(blocks=blocks), Doubt(
+        DoubtKind.NOT_REPLAYED,
+        f"A call has more events than are replayed: {counted(len(blocks), 'block', 'blocks')} of "
+        f"{len(table):,} stand for all; waits for other blocks keep their length",
+        "select ranks that exchange data, or blocks (--ranks, --blocks), to look at others",
+        frozenset({RestsOn.ALL_BLOCKS}),
+        is_grave=True,
+        evidence={"blocks": blocks, "of_blocks": len(table)},
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kprof.analysis.findings.facts import Facts
-from kprof.analysis.findings.measured import Measured
+from kprof.analysis.findings.facts import Facts, Measured
 from kprof.analysis.findings.when import When
 from kprof.analysis.wording import duration, listed, members, percent, ratio
 

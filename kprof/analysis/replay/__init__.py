@@ -12,8 +12,7 @@ turns          who gets a lock or a free place in a replay
 elements       everything that takes time by itself: what edits shorten
 queues         what-ifs of queues between the warps of a block
 columns        small steps over sorted columns
-critical_path  the chain of spans that a call's length is made of
+critical_path  the chain of spans that a call's length is made of, and what made senders late
 design         edits of a design: no transfer time, waits in the order of arrival
 what_if        the gain of a few fixed edits
-delay_costs    waits traced back to the regions that caused them
 """

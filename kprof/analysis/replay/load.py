@@ -10,7 +10,7 @@ import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import Call, call_lengths, launches_of_calls, typical_call
-from kprof.analysis.memo import memo
+from kprof.analysis.metric import memo
 from kprof.analysis.replay.elastic import begun_together
 from kprof.analysis.replay.graph import Graph, build_graph
 from kprof.analysis.replay.spans import load_spans

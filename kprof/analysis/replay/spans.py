@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kprof.analysis.call_numbers import call_numbers
+from kprof.analysis.calls import call_numbers
 from kprof.analysis.summary import CLOSED_SPANS, sql_list
 from kprof.trace import Trace
 

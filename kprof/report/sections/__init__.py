@@ -10,8 +10,7 @@ from kprof.report.blocks import Block, Depth, Paragraph, Section, Tone
 from kprof.report.model import Report
 from kprof.report.sections.clocks import clocks
 from kprof.report.sections.details import ABOUT, details
-from kprof.report.sections.kernels import kernels
-from kprof.report.sections.lifetimes import lifetimes
+from kprof.report.sections.kernels import kernels, lifetimes
 from kprof.report.sections.parts import Figures
 from kprof.report.sections.places import blocks, launches, ranks, regions
 from kprof.report.sections.waiting import path, waits

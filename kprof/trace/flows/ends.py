@@ -218,3 +218,21 @@ def _sides_table(trace: Events, sides: tuple[Side, ...]) -> pa.Table:
     flags = ("is_send", "in_block")
     kinds = {name: pa.bool_() if name in flags else pa.int64() for name in columns}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
+
+
+_ENDS_PER_SLICE: Final = 2_000_000
+
+
+def flow_pairs(trace: Events, sides: Iterable[Side]) -> Iterator[pa.Table]:
+    """All flows of the selection, slice by slice."""
+    ends = FlowEnds.of(trace, sides)
+    for chosen in ends.slices(_ENDS_PER_SLICE):
+        sends, waits = ends.read(chosen)
+        s, w = ends.pair(sends, waits)
+        columns = {
+            name: getattr(waits, name)[w] for name in ("rule", "launch", "src", "dst", "slot")
+        }
+        for side, of_side, rows in (("send", sends, s), ("wait", waits, w)):
+            for name in ("event_id", "block", "warp", "start_ns", "end_ns"):
+                columns[f"{side}_{name}"] = getattr(of_side, name)[rows]
+        yield pa.table(columns)

@@ -6,8 +6,8 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
 from kprof.analysis.findings.candidates.outliers import outliers
 from kprof.analysis.findings.candidates.slow_places import slow_places
+from kprof.analysis.findings.facts import Measured
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
-from kprof.analysis.findings.measured import Measured
 from kprof.analysis.replay.elements import Family
 
 

@@ -6,16 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kprof.analysis.calls import launch_starts
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
 from kprof.analysis.findings.candidates.outliers import outliers
 from kprof.analysis.findings.candidates.slow_places import slow_places
-from kprof.analysis.findings.facts import Where
+from kprof.analysis.findings.facts import Measured, Where
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
-from kprof.analysis.findings.measured import Measured
 from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.replay.elements import Family
-from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
 
 _MOST_NAMED: Final = 3
