@@ -1,10 +1,10 @@
 """Several hosts with clocks of their own, recorded one by one, merged, and aligned by nothing but
 their messages.
 
-    python -m benchmarks.hosts [--hosts 2] [--seed 33] [--runs 1] [--busy 2] [--kill]
-        [--delay-us 100 --jitter-us 50] [--output FILE]
+    python -m benchmarks.hosts [--hosts 2] [--ranks-per-host 2] [--seed 33] [--runs 1] [--busy 2] [--kill]
+        [--delay-us 100 --jitter-us 50] [--calls 200] [--rounds 50] [--output FILE]
 
-A host is a network namespace with two ranks on the CPU target and a `kprof record` of its own; where
+A host is a network namespace with ranks on the CPU target and a `kprof record` of its own; where
 namespaces cannot be made it is two processes on the loopback device, and `namespaces` is false.
 Every rank's clock is up to 1 s and 50 ppm off, which is what alignment has to find. With --kill, the
 last host dies half-way. With --busy, so many other processes want a core all the time. With a delay,
@@ -37,7 +37,6 @@ from benchmarks.hosts import wire
 from kprof.capture.directory import read_manifest
 from kprof.trace import Trace
 
-RANKS_PER_HOST = 2
 _NAME = "kprof-host"
 
 
@@ -103,14 +102,15 @@ def record(folder: Path, names: list[str] | None, given: Any) -> list[Path]:
     if given.delay_us and names:
         hosts = [wire.address(i) for i in range(given.hosts)]
         wait_for(lambda: (folder / "wire").exists())
-    addresses = [host for host in hosts for _ in range(RANKS_PER_HOST)]
+    addresses = [host for host in hosts for _ in range(given.ranks_per_host)]
     parts, running = [], []
     for i in range(given.hosts):
         parts.append(folder / f"host{i}.kprof")
         prefix = ["ip", "netns", "exec", names[i]] if names else []
         inner = [sys.executable, "-m", "benchmarks.hosts.host", "--folder", str(folder)]
-        inner += ["--first", str(i * RANKS_PER_HOST), "--addresses", ",".join(addresses)]
-        inner += ["--seed", str(given.seed)]
+        inner += ["--first", str(i * given.ranks_per_host), "--addresses", ",".join(addresses)]
+        inner += ["--count", str(given.ranks_per_host), "--seed", str(given.seed)]
+        inner += ["--calls", str(given.calls), "--rounds", str(given.rounds)]
         record = [sys.executable, "-m", "kprof_cli", "record", "-o", str(parts[i]), "--", *inner]
         running.append(subprocess.Popen([*prefix, *record], start_new_session=True))
     if given.kill:
@@ -169,7 +169,16 @@ def judge(path: Path, folder: Path) -> dict[str, Any]:
 
 def run(given: Any) -> dict[str, Any]:
     """One recording, merged, aligned and judged."""
-    names_of = ("hosts", "seed", "busy", "delay_us", "jitter_us")
+    names_of = (
+        "hosts",
+        "ranks_per_host",
+        "seed",
+        "busy",
+        "delay_us",
+        "jitter_us",
+        "calls",
+        "rounds",
+    )
     options = " ".join(f"--{n.replace('_', '-')} {getattr(given, n):g}" for n in names_of)
     result = harness.context(f"python -m benchmarks.hosts {options}" + " --kill" * given.kill)
     with tempfile.TemporaryDirectory() as scratch, namespaces(given.hosts) as names:
@@ -188,6 +197,9 @@ def run(given: Any) -> dict[str, Any]:
 def main() -> None:
     parser = harness.options(__doc__)
     parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks-per-host", type=int, default=2)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=50, help="messages to each rank in a call")
     parser.add_argument("--seed", type=int, default=33)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--busy", type=int, default=0)

@@ -208,9 +208,13 @@ class Clocks:
             fit = self._fit(_STEEPEST * axis_ns)
             is_good = _STEEPEST * axis_ns < _NEGLIGIBLE_NS
             before_ns, axis_ns = axis_ns, self._off_axis_ns(fit)
-            if is_good or axis_ns > before_ns / 2:
+            if is_good:
                 return self._settled(fit)
+            if axis_ns > before_ns / 2:
+                break
             self._correct(fit)
+        # The axes are as far off as the middle of wide bounds; those of an estimate are not.
+        self._correct(self._settled(fit))
         return self._settled(self._fit(_STEEPEST * axis_ns))
 
     def _settled(self, fit: Fit) -> Fit:
@@ -289,12 +293,23 @@ class Clocks:
 
     def _off_axis_ns(self, fit: Fit) -> float:
         """How far a clock can be from the axis once `_correct` has used this fit."""
-        slope, at_zero_ns = _line(fit)
+        slope, at_zero_ns = self._line(fit)
         rest_ns = fit.offset_ns - fit.at_ns[:, None] * slope - at_zero_ns
         return float(fit.bounds_ns.max() + np.ptp(rest_ns, axis=1).max())
 
+    def _line(self, fit: Fit) -> tuple[Floats, Floats]:
+        """Slopes of every rank's offset, and its values at 0, with which two corrections differ by
+        no more than clocks do: wide bounds allow any slope."""
+        slope = (fit.offset_ns[-1] - fit.offset_ns[0]) / (fit.at_ns[-1] - fit.at_ns[0])
+        rate = (1 + self._rate) * (1 - slope) - 1
+        middle = np.clip((rate.min() + rate.max()) / 2, -MAX_DRIFT / 2, MAX_DRIFT / 2)
+        rate = np.clip(rate, middle - MAX_DRIFT / 2, middle + MAX_DRIFT / 2)
+        slope = 1 - (1 + rate) / (1 + self._rate)
+        ends = [0, -1]
+        return slope, fit.offset_ns[ends].mean(axis=0) - slope * fit.at_ns[ends].mean()
+
     def _correct(self, fit: Fit) -> None:
-        slope, at_zero_ns = _line(fit)
+        slope, at_zero_ns = self._line(fit)
         self._offset_ns = self._offset_ns * (1 - slope) - at_zero_ns
         self._rate = (1 + self._rate) * (1 - slope) - 1
 
@@ -363,12 +378,6 @@ def _pair_clock(
         num_calibrations=len(local_ns) - 1,
         method=method,
     )
-
-
-def _line(fit: Fit) -> tuple[Floats, Floats]:
-    """The line through every rank's first and last offset: slopes, and values at 0."""
-    slope = (fit.offset_ns[-1] - fit.offset_ns[0]) / (fit.at_ns[-1] - fit.at_ns[0])
-    return slope, fit.offset_ns[0] - slope * fit.at_ns[0]
 
 
 def _bounded(limits: Sequence[Limits], ranks: Sequence[int]) -> list[int]:

@@ -19,6 +19,8 @@ from kprof.clocks.hulls import Floats
 Rows = NDArray[np.intp]
 
 _SCALES: Final = (4.0, 1.0, 0.25, 0.125, 0.0625)
+# Where many limits outweigh one that is not met, smaller scales let the worst one count.
+_FINER: Final = tuple(2.0**-i for i in range(5, 15))
 _MAX_STEPS: Final = 12
 _LEAST_GAIN: Final = 1e-4
 _SHORTEST_STEP: Final = 1 / 64
@@ -56,7 +58,9 @@ class Near:
 def keep_away(near: Near, offsets: Floats) -> Floats:
     """Lines, (ends, ranks), that keep away from the limits, begun at `offsets`. Rank 0 stays."""
     cost = _Cost(near, *offsets.shape)
-    for scale in _SCALES:
+    for scale in (*_SCALES, *_FINER):
+        if scale in _FINER and near.margins(offsets).min() >= 0:
+            break
         for _ in range(_MAX_STEPS):
             moved = cost.step(offsets, near.room * scale)
             if moved is None:

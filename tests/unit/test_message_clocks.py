@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.message_clocks import CLASSES
+from kprof.capture.manifest import Alignment
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.differences import close, contradiction, middle
 from kprof.clocks.floors import estimate
@@ -97,6 +98,26 @@ def test_an_estimate_that_would_break_a_limit_goes_no_further() -> None:
     assert abs(np.ptp(lines[:, 1])) < abs(np.ptp(away[:, 1]))
 
 
+def test_a_limit_that_many_others_outweigh_is_met() -> None:
+    before = np.array([0] + [1] * 100)
+    most = np.array([10.0] + [-9.0] * 100)
+    knot, later = np.zeros(101, np.intp), np.full(101, 0.5)
+    near = Near(before, 1 - before, knot, later, most, np.full(101, 10.0))
+    assert near.margins(keep_away(near, np.zeros((2, 2)))).min() >= 0
+
+
+def test_wide_bounds_are_no_contradiction() -> None:
+    """Their middle drifted by more than clocks do, and was taken for how they drift."""
+    world = World(np.random.default_rng(0), num_ranks=32, length_ns=1e9)
+    for pair in itertools.permutations(range(32), 2):
+        delay_ns = 2e3 + world.draw.lognormal(np.log(3e5), 2.5, 6)
+        world.send(*pair, world.moments(6), delay_ns)
+    alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
+    for pair, error in world.errors_ns(alignment).items():
+        assert error <= alignment.bound_between_ns(*pair)
+    assert least_time_ns(world, alignment) > -world.step_ns - 2
+
+
 def test_a_rank_without_a_way_back_is_left_out() -> None:
     world = World(np.random.default_rng(5), num_ranks=4, length_ns=1e9)
     for pair in [(1, 2), (2, 1), (1, 3), (0, 3)]:
@@ -138,14 +159,18 @@ def test_no_message_is_seen_before_it_was_sent() -> None:
     for name in ("even", "bursts", "ring", "collective"):
         world = world_of(name, 9)
         alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
-        correct = {entry.rank: entry.correction_ns for entry in alignment.ranks}
-        for each in world.limits:
-            # Up to the clocks' own step.
-            least_ns = min(
-                int(seen - sent) + correct[each.after](int(seen)) - correct[each.before](int(sent))
-                for sent, seen in zip(each.sent_ns, each.seen_ns, strict=True)
-            )
-            assert least_ns > -world.step_ns - 2
+        # Up to the clocks' own step.
+        assert least_time_ns(world, alignment) > -world.step_ns - 2
+
+
+def least_time_ns(world: World, alignment: Alignment) -> float:
+    """Of all messages, on the aligned clocks."""
+    correct = {entry.rank: entry.correction_ns for entry in alignment.ranks}
+    return min(
+        int(seen - sent) + correct[each.after](int(seen)) - correct[each.before](int(sent))
+        for each in world.limits
+        for sent, seen in zip(each.sent_ns, each.seen_ns, strict=True)
+    )
 
 
 def test_only_the_lower_hull_binds() -> None:
