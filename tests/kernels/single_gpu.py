@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 import torch
-from widths import HAS_FNUZ, IS_CPU_TARGET, WARP_WIDTH
+from widths import HAS_FNUZ, IS_CPU_TARGET, WARP_WIDTH, WARP_WIDTHS
 
 from instrumented_kernels.local_plan import LocalPlan
 from kprof.devices.build import BuildOptions
@@ -28,6 +28,8 @@ _FP8_OF_MACHINE_CODE: Final = torch.float8_e4m3fnuz if HAS_FNUZ else torch.float
 FP8_TYPES: Final = (
     [torch.float8_e4m3fn, torch.float8_e4m3fnuz] if IS_CPU_TARGET else [_FP8_OF_MACHINE_CODE]
 )
+# Each width of a warp with the fp8 of GPUs that have it: 32 and e4m3fn, 64 and e4m3fnuz.
+BUILDS: Final = list(zip(WARP_WIDTHS, FP8_TYPES, strict=True))
 
 
 def cpu_options(

@@ -12,10 +12,13 @@ import pytest
 import torch
 from reductions import DTYPES, VARIANTS, Call, Setting, run_calls
 from thread_ranks import ThreadGroup, run_threads
+from typer.testing import CliRunner
 from waits import waited_s
-from widths import IS_CPU_TARGET, WARP_WIDTHS
+from widths import IS_CPU_TARGET, SEEDS, WARP_WIDTHS
 
+from combinations import all_pairs
 from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
+from instrumented_kernels.all_reduce.__main__ import app
 from instrumented_kernels.all_reduce.tuning import (
     read_table,
     tuning_for,
@@ -42,9 +45,9 @@ def every_kind_of(variant: str, lengths: list[int]) -> list[Call]:
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize(
+    ("world_size", "warp_width", "variant"), all_pairs([2, 4], WARP_WIDTHS, VARIANTS)
+)
 def test_every_length_type_and_offset(world_size: int, warp_width: int, variant: str) -> None:
     calls = every_kind_of(variant, LENGTHS)
     wrong = run_calls(Setting(world_size, warp_width), calls)
@@ -75,7 +78,7 @@ def test_integers_are_summed_exactly(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_schedule_is_right(seed: int, variant: str) -> None:
     calls = [Call(length, variant=variant) for length in (300, 5, 1100, 40)]
     assert run_calls(Setting(4, seed=seed), calls) == [0, 0, 0, 0]
@@ -131,9 +134,7 @@ def test_values_that_are_no_numbers(variant: str) -> None:
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize(("world_size", "dtype", "variant"), all_pairs([1, 2, 3], DTYPES, VARIANTS))
 def test_negative_zeros_keep_their_sign(world_size: int, dtype: torch.dtype, variant: str) -> None:
     """-0 + -0 is -0 as IEEE 754 and NCCL have it; one +0 makes it +0."""
 
@@ -283,17 +284,12 @@ def test_inputs_differ_by_rank_and_seed() -> None:
     assert not torch.equal(first, make_input(0, 1000, torch.bfloat16, 2))
 
 
-def command(*arguments: str, num_ranks: int = 1) -> subprocess.CompletedProcess[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    workload = ["-m", "instrumented_kernels.all_reduce", "--target", "cpu", *arguments]
-    start = [*launcher, *workload] if num_ranks > 1 else workload
-    return subprocess.run(
-        [sys.executable, *start], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
 def test_the_command_runs_ranks_as_processes() -> None:
-    result = command("--variant", "ring", "--numel", "1001", "--dtype", "fp16", num_ranks=2)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    workload = ["-m", "instrumented_kernels.all_reduce", "--target", "cpu"]
+    options = ["--variant", "ring", "--numel", "1001", "--dtype", "fp16"]
+    command = [sys.executable, *launcher, *workload, *options]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
     assert (
         "all_reduce/ring, 2 blocks on cpu: 2 ranks, 1001 x torch.float16, 3 calls" in result.stdout
@@ -311,7 +307,7 @@ def test_the_command_runs_ranks_as_processes() -> None:
     ],
 )
 def test_the_command_says_what_is_wrong(arguments: list[str], message: str) -> None:
-    result = command(*arguments)
-    assert result.returncode == 1
+    result = CliRunner().invoke(app, ["--target", "cpu", *arguments])
+    assert result.exit_code == 1
     assert result.stderr.startswith("all_reduce: ")
     assert message in result.stderr

@@ -11,8 +11,9 @@ import torch
 from ranks import Run, run_ranks
 from thread_ranks import ThreadGroup, run_threads
 from waits import waited_s
-from widths import WARP_WIDTHS
+from widths import SEEDS, WARP_WIDTHS
 
+from combinations import all_pairs
 from delivery import dispatched
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
@@ -68,16 +69,17 @@ VARIANTS = ["rank_flags", "token_flags", "fused", "balanced", "pipelined"]
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_matches_float64(case: Run, warp_width: int, variant: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "warp_width", "variant"), all_pairs(list(CASES), WARP_WIDTHS, VARIANTS)
+)
+def test_matches_float64(name: str, warp_width: int, variant: str) -> None:
+    case = CASES[name]
     results = run_ranks(replace(case, warp_width=warp_width, variant=variant))
     assert [result.num_wrong for result in results] == [0] * case.world_size
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("seed", range(1, 13))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_schedule_is_right(seed: int, variant: str) -> None:
     results = run_ranks(Run(SMALL, 4, variant, num_calls=3, seed=seed))
     assert sum(result.num_wrong for result in results) == 0

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from fp8_values import assert_rounded, nearest_fp8, steps_apart
-from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
-from widths import WARP_WIDTHS, needs_all_fp8
+from single_gpu import BUILDS, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
+from widths import needs_all_fp8
 
+from combinations import all_pairs
 from instrumented_kernels.fp8_plan import RowsKind
 from instrumented_kernels.rms_norm_fp8 import Normalised, Plan
 from instrumented_kernels.rms_norm_fp8 import plan as plans
@@ -58,22 +59,19 @@ def check_call(
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+@pytest.mark.parametrize(("build", "dtype", "variant"), all_pairs(BUILDS, DTYPES, VARIANTS))
 def test_correctly_rounded(
-    warp_width: int, fp8: torch.dtype, dtype: torch.dtype, variant: str
+    build: tuple[int, torch.dtype], dtype: torch.dtype, variant: str
 ) -> None:
     for n, d in SHAPES:
-        check_call(plan_of(warp_width, fp8), inputs(n, d, dtype), variant)
+        check_call(plan_of(*build), inputs(n, d, dtype), variant)
 
 
 @pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("offset", [1, 4, 8])
 def test_any_address(variant: str, offset: int) -> None:
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     for n, d in [(3, 64), (2, 77)]:
         check_call(plan, inputs(n, d, torch.float16, offset), variant, offset=offset)
 
@@ -82,7 +80,7 @@ def test_any_address(variant: str, offset: int) -> None:
 def test_every_kernel_of_the_tuned_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in (*plans._FOR_FEW_ROWS, *plans._FOR_MANY_ROWS):
         monkeypatch.setattr(plans, "_FOR_FEW_ROWS", (kernel,))
-        plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+        plan = Plan(options=cpu_options(*BUILDS[0]))
         for n, d in [
             (3, 1000),
             (5, 64),
@@ -91,10 +89,10 @@ def test_every_kernel_of_the_tuned_variant(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
-def test_rows_that_are_whole_vectors_of_a_block(warp_width: int) -> None:
+@pytest.mark.parametrize("build", BUILDS)
+def test_rows_that_are_whole_vectors_of_a_block(build: tuple[int, torch.dtype]) -> None:
     """One kernel for a row per processor at most, one for more."""
-    plan = plan_of(warp_width, FP8_TYPES[-1])
+    plan = plan_of(*build)
     for dtype in (torch.float16, torch.bfloat16):
         for n, name in [(1, "whole1"), (5, "whole2")]:
             check_call(plan, inputs(n, 4096, dtype), "tuned")
@@ -103,7 +101,7 @@ def test_rows_that_are_whole_vectors_of_a_block(warp_width: int) -> None:
 
 def test_rows_that_no_block_holds() -> None:
     """Longer than the registers of a block, and than what `shared` keeps."""
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     for variant in ("shared", "tuned"):
         check_call(plan, inputs(1, 16400, torch.bfloat16), variant)
 
@@ -111,8 +109,10 @@ def test_rows_that_no_block_holds() -> None:
 @pytest.mark.amd
 @needs_all_fp8
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dtype) -> None:
+@pytest.mark.parametrize("build", BUILDS)
+def test_what_is_too_large_or_too_small_or_no_number(
+    variant: str, build: tuple[int, torch.dtype]
+) -> None:
     """Rows of one odd value among ones: saturated, subnormal, zero, infinite and NaN."""
     rows = []
     for value in [60000.0, -60000.0, 6e-8, -0.0, float("inf"), float("-inf"), float("nan")]:
@@ -122,12 +122,12 @@ def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dt
     x = torch.stack(rows).half()
     tensors = [x, torch.zeros_like(x), torch.linspace(-2, 2, 64).half()]
     for scale in (1e-4, 0.01, 1.0, 900.0, -5.0):
-        check_call(plan_of(WARP_WIDTHS[-1], fp8), tensors, variant, scale)
+        check_call(plan_of(*build), tensors, variant, scale)
 
 
 @pytest.mark.amd
 def test_in_place() -> None:
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     for variant in VARIANTS:
         for at in (0, 1):
             tensors = inputs(3, 200, torch.float16)
@@ -178,7 +178,7 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
 
 @pytest.mark.amd
 def test_what_is_recorded(tmp_path: Path) -> None:
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     tensors = inputs(5, 1024, torch.float16)
     trace = record(
         tmp_path / "run.kprof",

@@ -14,7 +14,16 @@ from typing import cast
 
 import pytest
 import torch
-from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
+from single_gpu import (
+    BUILDS,
+    FP8_TYPES,
+    assert_refused,
+    at_offset,
+    cpu_options,
+    plans_of,
+    poisoned,
+    record,
+)
 from widths import HAS_ALL_FP8, IS_CPU_TARGET, WARP_WIDTHS, needs_all_fp8
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
@@ -66,8 +75,7 @@ def check_call(
 
 @pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+@pytest.mark.parametrize(("warp_width", "fp8"), BUILDS)
 def test_within_the_error_of_fp32(warp_width: int, fp8: torch.dtype, variant: str) -> None:
     plan = plan_of(warp_width, fp8)
     for m, n, k in SHAPES:
@@ -116,12 +124,12 @@ def test_numbers_that_are_none() -> None:
 @pytest.mark.amd
 @needs_all_fp8
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-def test_every_value_of_fp8(fp8: torch.dtype, variant: str) -> None:
+@pytest.mark.parametrize(("warp_width", "fp8"), BUILDS)
+def test_every_value_of_fp8(warp_width: int, fp8: torch.dtype, variant: str) -> None:
     """Each of them beside each, subnormal ones too: a row of a matrix has one value."""
     values = torch.arange(256, dtype=torch.uint8).view(fp8).float().nan_to_num(0.0)
     column = values.to(fp8).view(-1, 1)
-    weights, plan = column.expand(-1, 16).contiguous(), plan_of(WARP_WIDTHS[-1], fp8)
+    weights, plan = column.expand(-1, 16).contiguous(), plan_of(warp_width, fp8)
     for first in range(0, 256, 32):
         tokens = torch.zeros(32, 16).to(fp8)
         tokens[:, first % 16] = column[first : first + 32, 0]
@@ -130,9 +138,9 @@ def test_every_value_of_fp8(fp8: torch.dtype, variant: str) -> None:
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-def test_too_large_for_fp16_is_infinite(fp8: torch.dtype) -> None:
-    plan = plan_of(WARP_WIDTHS[0], fp8)
+@pytest.mark.parametrize(("warp_width", "fp8"), BUILDS)
+def test_too_large_for_fp16_is_infinite(warp_width: int, fp8: torch.dtype) -> None:
+    plan = plan_of(warp_width, fp8)
     tokens, weights = (
         torch.full((FEW_TOKENS, 64), 200.0).to(fp8),
         torch.full((1, 64), -200.0).to(fp8),
@@ -324,9 +332,9 @@ def test_groups_divide_rows_and_depth() -> None:
 
 
 def test_ring_refuses_a_device_with_less_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    plan = Plan(options=cpu_options(*BUILDS[0]))
     monkeypatch.setattr(type(plan._library), "fits_shared_memory", lambda *_: False)
-    values = fp8_values(1, 64, FP8_TYPES[-1])
+    values = fp8_values(1, 64, plan.fp8)
     with pytest.raises(ValueError, match="ring takes more shared memory than cpu gives a block"):
         plan(values, values, variant="ring")
 
@@ -367,7 +375,7 @@ def test_ring_is_the_default_only_where_no_block_runs_alone_at_the_end() -> None
 def test_groups_are_the_default_only_where_all_devices_have_wgmma(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    plan = Plan(options=cpu_options(*BUILDS[0]))
     monkeypatch.setattr(plan._library, "num_processors", 132)
     for arch, variant in [
         ("sm_90a", "groups"), ("sm_90a,sm_90a", "groups"), ("sm_90", "ring"), ("sm_90a,sm_100", "ring"),
@@ -377,7 +385,7 @@ def test_groups_are_the_default_only_where_all_devices_have_wgmma(
 
 
 def test_ring_is_the_default_only_on_nvidia_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    plan = Plan(options=cpu_options(*BUILDS[0]))
     assert plan.default_variant(8, 2304) == "direct"
     assert plan.default_variant(32, 16384) == "split_k"
     monkeypatch.setattr(plan, "options", replace(plan.options, target=Target.CUDA))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from fp8_values import assert_rounded
-from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
-from widths import WARP_WIDTHS, needs_all_fp8
+from single_gpu import BUILDS, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
+from widths import needs_all_fp8
 
+from combinations import all_pairs
 from instrumented_kernels.swiglu_fp8 import Plan
 from instrumented_kernels.swiglu_fp8.plan import VARIANTS
 
@@ -39,15 +40,12 @@ def check_call(
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+@pytest.mark.parametrize(("build", "dtype", "variant"), all_pairs(BUILDS, DTYPES, VARIANTS))
 def test_correctly_rounded(
-    warp_width: int, fp8: torch.dtype, dtype: torch.dtype, variant: str
+    build: tuple[int, torch.dtype], dtype: torch.dtype, variant: str
 ) -> None:
     for n, d in SHAPES:
-        check_call(plan_of(warp_width, fp8), inputs(n, d, dtype), variant)
+        check_call(plan_of(*build), inputs(n, d, dtype), variant)
 
 
 def test_rows_are_found_without_a_division() -> None:
@@ -62,7 +60,7 @@ def test_rows_are_found_without_a_division() -> None:
 
 @pytest.mark.amd
 def test_many_blocks_per_row() -> None:
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     for n, d in [(3, 1000), (1, 4096), (2, 77), (7, 1536)]:
         check_call(plan, inputs(n, d, torch.float16), "tuned")
 
@@ -71,7 +69,7 @@ def test_many_blocks_per_row() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("offset", [1, 4, 8])
 def test_any_address(variant: str, offset: int) -> None:
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     for n, d in [(3, 64), (2, 77)]:
         check_call(plan, inputs(n, d, torch.float16, offset), variant, offset=offset)
 
@@ -79,14 +77,16 @@ def test_any_address(variant: str, offset: int) -> None:
 @pytest.mark.amd
 @needs_all_fp8
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("fp8", FP8_TYPES)
-def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dtype) -> None:
+@pytest.mark.parametrize("build", BUILDS)
+def test_what_is_too_large_or_too_small_or_no_number(
+    variant: str, build: tuple[int, torch.dtype]
+) -> None:
     odd = [0.0, -0.0, 6e-8, -20.0, -60.0, -80.0, 30.0, 65504.0, -65504.0]
     odd += [float("inf"), float("nan"), -5e-4, 1.0]
     gate, up = torch.cartesian_prod(torch.tensor(odd), torch.tensor(odd)).half().t()
     x = torch.stack([torch.cat([gate, up]), torch.cat([up, gate])]).contiguous()
     for scale in (1e-3, 1.0, 700.0, -2.0):
-        check_call(plan_of(WARP_WIDTHS[-1], fp8), x, variant, scale)
+        check_call(plan_of(*build), x, variant, scale)
 
 
 def test_bad_calls_are_refused_before_any_launch() -> None:
@@ -108,7 +108,7 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
 
 @pytest.mark.amd
 def test_what_is_recorded(tmp_path: Path) -> None:
-    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    plan = plan_of(*BUILDS[-1])
     x = inputs(5, 304, torch.float16)
     trace = record(
         tmp_path / "run.kprof",

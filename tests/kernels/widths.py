@@ -16,6 +16,8 @@ _WIDTH_OF_MACHINE_CODE: Final = int(os.environ.get("KPROF_TEST_WARP_WIDTH", "0")
 WARP_WIDTHS: Final = [_WIDTH_OF_MACHINE_CODE] if _WIDTH_OF_MACHINE_CODE else [32, 64]
 WARP_WIDTH: Final = WARP_WIDTHS[0]  # of tests that look at one width only
 IS_CPU_TARGET: Final = not _WIDTH_OF_MACHINE_CODE
+# Schedules that a test of the CPU target tries; `make soak` tries many more.
+SEEDS: Final = range(1, 1 + int(os.environ.get("KPROF_TEST_SEEDS", "4")))
 # An emulator of gfx942 with that GPU's fp8 (EMU_FP8=fnuz); another one takes all fp8 for e4m3fn, makes
 # subnormals zero, and lacks the sparse matrix instruction.
 HAS_FNUZ: Final = not IS_CPU_TARGET and os.environ.get("EMU_FP8") == "fnuz"
