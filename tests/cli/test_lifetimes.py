@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from in_process import run_kprof
 from kprof.capture import directory as capture
 from kprof.capture.directory import Capture
 from kprof.hangs.report import lines_of, read_hang
@@ -84,9 +84,12 @@ CASES = [
 ]
 
 
-def record_line(run: Path, *workload: str, arena: str = "1MiB") -> list[str]:
-    line = ["record", "-o", str(run), "--arena-size", arena, "--", "python", WORKLOAD, *workload]
-    return [sys.executable, "-m", "kprof_cli", *line]
+def arguments(run: Path, *workload: str, arena: str = "1MiB") -> list[str]:
+    return ["record", "-o", str(run), "--arena-size", arena, "--", "python", WORKLOAD, *workload]
+
+
+def record_line(run: Path, *workload: str) -> list[str]:
+    return [sys.executable, "-m", "kprof_cli", *arguments(run, *workload)]
 
 
 def check_kept(run: Path, kept: dict[int, int]) -> None:
@@ -110,9 +113,7 @@ def count_events(path: Path) -> int:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.ending)
 def test_what_is_emitted_is_recorded_or_dropped_or_named(tmp_path, case):
     run = tmp_path / "run.kprof"
-    ended = subprocess.run(
-        record_line(run, case.ending), capture_output=True, text=True, cwd=tmp_path
-    )
+    ended = run_kprof(arguments(run, case.ending), folder=tmp_path)
     assert ended.returncode == case.code, ended.stderr
     for sentence in case.says:
         assert sentence in ended.stderr
@@ -133,15 +134,14 @@ def test_what_is_emitted_is_recorded_or_dropped_or_named(tmp_path, case):
 @pytest.mark.parametrize(("ending", "num_launches"), [("executes", 3), ("flushes_and_executes", 4)])
 def test_a_successor_leaves_what_its_predecessor_recorded(tmp_path, ending, num_launches):
     run, rank = tmp_path / "run.kprof", tmp_path / "run.kprof.rank-0.attempt-1"
-    line = record_line(run, ending)
+    line = arguments(run, ending)
     for _ in range(2):
-        ended = subprocess.run(line, capture_output=True, text=True)
+        ended = run_kprof(line)
         assert (
             f"{num_launches} launches that are not in this capture: kprof recover" in ended.stderr
         )
-        line.insert(4, "--force")
-    command = [sys.executable, "-m", "kprof_cli", "recover", f"{rank}.unfinished"]
-    subprocess.run(command, check=True, capture_output=True)
+        line.insert(1, "--force")
+    assert run_kprof(["recover", f"{rank}.unfinished"]).returncode == 0
     check_kept(run, {0: 3})
     check_kept(rank, {0: num_launches})
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -153,11 +153,9 @@ def test_a_successor_leaves_what_its_predecessor_recorded(tmp_path, ending, num_
 
 @pytest.mark.parametrize("options", [["--blocks", "100-200"], ["--skip", "9"]])
 def test_a_filter_that_leaves_nothing_is_named_and_fails_where_that_is_asked(tmp_path, options):
-    line = record_line(tmp_path / "run.kprof", "returns")
+    line = arguments(tmp_path / "run.kprof", "returns")
     for strict, code in (([], 0), (["--strict", "--force"], 1)):
-        ended = subprocess.run(
-            [*line[:4], *strict, *options, *line[4:]], capture_output=True, text=True
-        )
+        ended = run_kprof([*line[:1], *strict, *options, *line[1:]])
         assert ended.returncode == code, ended.stderr
         said = ended.stderr.removeprefix("kprof: ").strip()
         assert " ".join(options) in said
@@ -166,7 +164,7 @@ def test_a_filter_that_leaves_nothing_is_named_and_fails_where_that_is_asked(tmp
 
 def test_what_does_not_fit_is_counted_to_the_last_event(tmp_path):
     run = tmp_path / "run.kprof"
-    subprocess.run(record_line(run, "returns", arena="14KiB"), check=True, capture_output=True)
+    assert run_kprof(arguments(run, "returns", arena="14KiB")).returncode == 0
     check_kept(run, {0: 3})
     assert Capture.open(run).manifest.ranks[0].counts.dropped > 0
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import kprof
+from in_process import run_kprof
 
 sys.path.append(str(Path(__file__).parents[1] / "native"))
 from nccl_host import KPROF, build_driver, build_host, record
@@ -204,11 +205,7 @@ def test_what_a_small_ring_lost_is_counted(tools, tmp_path):
 
 
 def test_nobody_loads_the_plugin(tmp_path):
-    run = subprocess.run(
-        [*KPROF, "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "true"],
-        capture_output=True,
-        text=True,
-    )
+    run = run_kprof(["record", "--nccl", "-o", tmp_path / "run.kprof", "--", "true"])
     assert run.returncode == 0
     assert run.stderr.startswith("kprof: no communicator of NCCL or RCCL has loaded the plugin")
 
@@ -216,19 +213,8 @@ def test_nobody_loads_the_plugin(tmp_path):
 def test_a_plugin_of_the_user_is_named(tools, tmp_path):
     host, _ = tools
     environment = os.environ | {"NCCL_PROFILER_PLUGIN": "/opt/mine.so"}
-    command = [
-        *KPROF,
-        "record",
-        "--nccl",
-        "-o",
-        tmp_path / "run.kprof",
-        "--",
-        host,
-        "7",
-        "ranks=2",
-        "calls=1",
-    ]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = ["record", "--nccl", "-o", tmp_path / "run.kprof", "--", host, "7", "ranks=2"]
+    run = run_kprof([*command, "calls=1"], environment=environment)
     assert run.returncode == 0
     assert "NCCL_PROFILER_PLUGIN=/opt/mine.so is not used in this run" in run.stderr
 
@@ -236,31 +222,10 @@ def test_a_plugin_of_the_user_is_named(tools, tmp_path):
 def test_versions_that_differ_are_said(tools, tmp_path):
     host, _ = tools
     both = f"RANK=0 {host} 6 threads=1 ranks=1 calls=1; RANK=1 {host} 7 threads=1 ranks=1 calls=1"
-    command = [*KPROF, "record", "--nccl", "-o", tmp_path / "run.kprof", "--", "sh", "-c", both]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["record", "--nccl", "-o", tmp_path / "run.kprof", "--", "sh", "-c", both]
+    run = run_kprof(command)
     assert run.returncode == 0, run.stderr
     assert "version 6 in 1 of 2 processes, version 7 in 1 of 2 processes" in run.stderr
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_damaged_ring_harms_nothing_else(tools, tmp_path, seed):
-    from kprof.nccl.capture import collect
-
-    environment = os.environ | environment_for(build_plugin(), tmp_path, 1 << 18)
-    subprocess.run(
-        [tools[0], "7", "threads=1", "ranks=3", "calls=8", "p2p=1"],
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    (ring,) = rings_in(tmp_path)
-    data = np.fromfile(ring.path, np.uint8)
-    draw = np.random.default_rng(seed)
-    used = np.r_[0:256, 4096:4400, 12288:13000, 143360 : 143360 + 64 * 700]
-    at = draw.choice(used, 200)
-    data[at] = draw.integers(0, 256, len(at))
-    data.tofile(ring.path)
-    collect(tmp_path, (), None, "")
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +238,21 @@ def ring_file(tools, tmp_path_factory) -> Path:
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     (ring,) = rings_in(folder)
     return ring.path
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_ring_harms_nothing_else(ring_file, tmp_path, seed):
+    from kprof.nccl.capture import collect
+
+    shutil.copy(ring_file, tmp_path)
+    (ring,) = rings_in(tmp_path)
+    data = np.fromfile(ring.path, np.uint8)
+    draw = np.random.default_rng(seed)
+    used = np.r_[0:256, 4096:4400, 12288:13000, 143360 : 143360 + 64 * 700]
+    at = draw.choice(used, 200)
+    data[at] = draw.integers(0, 256, len(at))
+    data.tofile(ring.path)
+    collect(tmp_path, (), None, "")
 
 
 def _recording(tmp_path: Path, ring_file: Path, **damaged: tuple[int, int, int]) -> Path:
@@ -335,15 +315,9 @@ def test_a_ring_that_is_nearly_all_hole_costs_what_it_holds(tmp_path, ring_file)
 def test_ranks_that_no_run_has_are_numbered_by_their_communicator(tools, tmp_path):
     """RANK=2^40 left the events out, and said that nothing was lost."""
     output = tmp_path / "run.kprof"
-    command = [*KPROF, "record", "--nccl", "-o", output, "--", tools[0], "7"]
+    command = ["record", "--nccl", "-o", output, "--", tools[0], "7"]
     environment = os.environ | {"RANK": str(1 << 40)}
-    ended = subprocess.run(
-        [*command, "threads=1", "ranks=1", "calls=4"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_kprof([*command, "threads=1", "ranks=1", "calls=4"], environment=environment)
     assert ended.returncode == 0, ended.stderr
     (info,) = kprof.open(output).manifest.ranks
     assert info.rank == 0
@@ -426,7 +400,7 @@ def test_collectives_outlive_kill_9_of_everything(tools, tmp_path):
         and "State:\tZ" not in Path(f"/proc/{ring.pid}/status").read_text()
     ):
         continue
-    again = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    again = run_kprof([*command[len(KPROF) :], "true"])
     assert "holds events of a recording that was cut off" in again.stderr
     run = subprocess.run(
         [*KPROF, "recover", unfinished], capture_output=True, text=True, check=False

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from in_process import run_kprof
+
 FOLDER = Path(__file__).parent / "nccl"
 
 
@@ -47,17 +49,6 @@ def record(
     }
     # Of the workload alone: other programs need no GPU.
     preload = ["env", f"LD_PRELOAD={driver}"] if driver else []
-    command = [
-        *KPROF,
-        "record",
-        "--nccl",
-        *flags,
-        "-o",
-        str(output),
-        "--",
-        *preload,
-        str(host),
-        str(abi),
-        *options,
-    ]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    workload = [*preload, str(host), str(abi), *options]
+    command = ["record", "--nccl", *flags, "-o", output, "--", *workload]
+    return run_kprof(command, environment=environment)
