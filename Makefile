@@ -90,9 +90,14 @@ types: $(VENV)/.ready-dev ## Check types (mypy --strict)
 docs: $(VENV)/.ready-dev ## Build the documentation as a site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+.PHONY: soak
+soak: $(VENV)/.ready-dev ## What the tests try a sample of: 200 schedules of each kernel, 1000 examples of each property, an interruption at every step
+	KPROF_TEST_SEEDS=200 KPROF_TEST_STRIDE=1 $(BIN)/python -m pytest -q -n $(JOBS) -k "every_schedule or every_step" $(PYTEST_FLAGS) tests/kernels
+	KPROF_TEST_EXAMPLES=1000 $(BIN)/python -m pytest -q -n $(JOBS) -m "hypothesis and not gpu" $(PYTEST_FLAGS) tests/unit
+
 .PHONY: fuzz
 fuzz: $(VENV)/.ready-dev ## Damage whatever kprof reads for MINUTES=30 each (SEED=1, JOBS=1): errors are sentences, nothing hangs
-	@set -e; for what in captures arenas recordings imports wait_lines; do \
+	@set -e; for what in captures arenas recordings imports guises wait_lines; do \
 		$(BIN)/python tests/fuzz/$$what.py --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS); done
 
 .PHONY: bench
@@ -145,6 +150,6 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@echo "Installing into $(VENV) for development: axe-core, clang-format, hypothesis, import-linter, mkdocs, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
+	@echo "Installing into $(VENV) for development: axe-core, clang-format, hypothesis, import-linter, mkdocs, mypy, pandas-stubs, pytest, ruff, selenium."
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view,dev]'
 	@touch $@

@@ -26,8 +26,13 @@ for _signal, _handler in (
 if importlib.util.find_spec("hypothesis"):
     from hypothesis import HealthCheck, settings
 
-    # How long an example takes is up to the machine.
-    settings.register_profile("kprof", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # How long an example takes is up to the machine. `make soak` tries many more.
+    settings.register_profile(
+        "kprof",
+        deadline=None,
+        max_examples=int(os.environ.get("KPROF_TEST_EXAMPLES", "40")),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("kprof")
 
 

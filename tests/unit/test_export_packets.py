@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
@@ -180,7 +180,6 @@ SPANS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
 @given(spans=SPANS)
 def test_any_spans_come_back_as_they_were(
     spans: list[tuple[str, int, int, int]], tmp_path_factory: pytest.TempPathFactory

@@ -9,33 +9,22 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from guises import MADE, check_damage, check_guise
 
 import foreign_files
 import kprof
 from foreign_files import Row, from_first
-from foreign_files.mutations import damaged, disguised
 from kprof.errors import ForeignFormatError
-from kprof.importers import detect, format_names, format_of, import_events, own_names, recognise
+from kprof.importers import detect, format_names, import_events
 from kprof.importers.foreign import ReadOptions
 from kprof.importers.formats.perfetto import labels_of
 
 FORMATS = foreign_files.modules()
-# Each format with each of its makers: make, and what begins with make_.
-MADE = [
-    pytest.param(name, getattr(module, maker), id=f"{name}-{maker}")
-    for name, module in FORMATS.items()
-    for maker in dir(module)
-    if maker == "make" or maker.startswith("make_")
-]
-NUM_MUTATIONS = 200
-# Without looking for plug-ins, which takes longer than all the rest.
-OWN = {name: format_of(name) for name in own_names()}
-# These are Chrome traces with more in them.
-CHROME = {"iris", "torch_profiler", "proton_chrome", "nccl_profiler"}
+# `python tests/fuzz/guises.py` tries any number of them.
+NUM_GUISES = 12
+Check = Callable[[str, int, Path], str]
 # These count cycles, and do not say how long one is.
 HALF_NS = {"proton", "proton_chrome", "megakernels"}
-
-Make = Callable[[Path], list[Path]]
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -49,10 +38,11 @@ def test_every_format_has_a_file_and_a_second_reader() -> None:
     assert set(FORMATS) == set(format_names())
 
 
-@pytest.mark.parametrize(("name", "make"), MADE)
+@pytest.mark.parametrize("what", MADE)
 def test_a_second_reader_reads_the_same(
-    name: str, make: Make, tmp_path: Path, request: pytest.FixtureRequest
+    what: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    name, make = MADE[what]
     if name == "perfetto":
         request.getfixturevalue("perfetto_shell")
     files = make(tmp_path)
@@ -68,25 +58,13 @@ def test_a_second_reader_reads_the_same(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "make"), MADE)
-def test_a_file_in_another_guise_is_recognised(name: str, make: Make, tmp_path: Path) -> None:
-    for seed in range(NUM_MUTATIONS):
-        files = disguised(make(fresh(tmp_path)), seed, keeps_name=name == "npkit")
-        assert recognise(files, OWN) == name, f"seed {seed}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "make"), MADE)
-def test_a_damaged_file_is_not_taken_for_another_format(
-    name: str, make: Make, tmp_path: Path
+@pytest.mark.parametrize("check", [check_guise, check_damage])
+@pytest.mark.parametrize("what", MADE)
+def test_a_file_in_another_guise_is_recognised_and_damage_is_no_other_format(
+    what: str, check: Check, tmp_path: Path
 ) -> None:
-    for seed in range(NUM_MUTATIONS):
-        try:
-            found = recognise(damaged(make(fresh(tmp_path)), seed), OWN)
-        except ForeignFormatError:
-            continue
-        # A trace of one tool is still a Chrome trace when what marks the tool is gone.
-        assert found == name or (found == "chrome" and name in CHROME), f"seed {seed}"
+    for seed in range(NUM_GUISES):
+        check(what, seed, fresh(tmp_path))
 
 
 def fresh(folder: Path) -> Path:
