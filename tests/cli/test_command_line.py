@@ -7,12 +7,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from in_process import run_kprof
 from kprof.report import DiffReport, render_diff_markdown
 from synthetic import TraceBuilder, write_trace
 
@@ -148,14 +147,8 @@ def completions(shell: str, typed: str) -> str:
         "zsh": {"_TYPER_COMPLETE_ARGS": typed},
         "fish": {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
-    ended = subprocess.run(
-        [sys.executable, "-m", "kprof_cli"],
-        env=os.environ | asked | {"_KPROF_COMPLETE": f"complete_{shell}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ended.stdout
+    environment = os.environ | asked | {"_KPROF_COMPLETE": f"complete_{shell}"}
+    return run_kprof([], environment=environment).stdout
 
 
 def test_the_report_for_github_is_a_table_of_findings(kprof, skewed):
@@ -218,11 +211,6 @@ def test_the_workflow_in_the_docs_uses_what_there_is():
     text = text.replace("\\\n", " ")
     for command in re.findall(r"kprof (record|report|diff) ([^>\n]*)", text):
         options = set(re.findall(r"(--[a-z-]+)", command[1].partition(" -- ")[0]))
-        shown = subprocess.run(
-            [sys.executable, "-m", "kprof_cli", command[0], "--help"],
-            env=os.environ | {"COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        environment = os.environ | {"COLUMNS": "200"}
+        shown = run_kprof([command[0], "--help"], environment=environment).stdout
         assert options <= set(re.findall(r"--[a-z-]+", shown)), command

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from in_process import run_kprof
 from kprof.capture.directory import Capture
 from kprof.capture.processes import Condition
 from kprof.hangs.report import Hang, RankReport, Waiting, write_hang
@@ -28,24 +28,10 @@ def record(name: str, run: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
     # What a busy machine makes stand on its way out must not be reported over what hung.
     after_s = "3" if name == "holds_lock" else "1"
-    recording = ["record", "--hang-after", after_s, "-o", str(run)]
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "kprof_cli",
-            *recording,
-            "--",
-            "python",
-            "-m",
-            EXCHANGE,
-            name,
-            "cpu",
-        ],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+    workload = ["python", "-m", EXCHANGE, name, "cpu"]
+    return run_kprof(
+        ["record", "--hang-after", after_s, "-o", run, "--", *workload],
+        environment=os.environ | {"PYTHONPATH": path},
     )
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import kprof
+from in_process import run_kprof
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import Capture
 from kprof.hangs.lines import read_waits
@@ -56,10 +57,9 @@ def environment() -> dict[str, str]:
 
 def asked(run: Path) -> str:
     """What `kprof hang` says."""
-    line = command("hang", str(run))
-    return subprocess.run(
-        line, env=environment(), stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+    answer = run_kprof(["hang", run])
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
 
 
 def waits_in_call_1(directory: Path) -> bool:
@@ -89,7 +89,7 @@ def test_ranks_whose_kprof_was_killed_are_diagnosed_and_recovered(tmp_path: Path
         while ranks_in_use(unfinished):
             time.sleep(0.02)
     assert said.startswith(NOT_LAUNCHED), said
-    subprocess.run(command("recover", str(unfinished)), env=environment(), check=True)
+    assert run_kprof(["recover", unfinished]).returncode == 0
     launches = {info.rank: len(info.launches) for info in Capture.open(run).manifest.ranks}
     assert launches == {0: 3, 1: 3}
     assert not list(run.glob("waits*"))
@@ -101,10 +101,8 @@ def test_ranks_that_are_killed_after_the_report_lose_nothing(tmp_path: Path) -> 
     with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="exchange-") as flags:
         flags.truncate(SIZE_BYTES)
         workload = ["--", "python", "-c", KILLED, flags.name]
-        recording = command("record", "--hang-after", "1", "-o", str(run), *workload)
-        done = subprocess.run(
-            recording, env=environment(), capture_output=True, text=True, check=False
-        )
+        recording = ["record", "--hang-after", "1", "-o", run, *workload]
+        done = run_kprof(recording, environment=environment())
     assert done.returncode == 3, done.stderr
     trace = kprof.open(run)
     finished = trace.frame(

@@ -98,8 +98,19 @@ class Audited:
 
     def kprof(self, *arguments: str, code: int = 0) -> list[str]:
         """What the command changed outside of the given folder; it has to see the hook at all."""
+        return self.python("-m", "kprof_cli", *arguments, code=code)
+
+    def in_one_process(self, *lines: tuple[str, ...]) -> list[str]:
+        """The same of several commands, which all succeed."""
+        program = (
+            "import sys, kprof_cli.main as cli\n"
+            f"sys.exit(any([cli.run(line) for line in {lines!r}]))"
+        )
+        return self.python("-c", program)
+
+    def python(self, *arguments: str, code: int = 0) -> list[str]:
         self.log.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "kprof_cli", *arguments]
+        command = [sys.executable, *arguments]
         done = subprocess.run(
             command,
             env=self._environment,
@@ -156,15 +167,18 @@ def test_no_command_changes_anything_but_what_it_was_given(audited: Audited) -> 
     assert any(path.endswith("run.kprof.unfinished/rank-00000.live") for path in made), (
         "of the rank"
     )
-    for arguments in (
+    strays = audited.in_one_process(
         ("report", "run.kprof"),
         ("report", "run.kprof", "-o", "page.html"),
         ("export", "run.kprof", "-o", "run.pftrace"),
         ("export", "run.kprof", "-o", "run.json.gz"),
         ("info", "run.kprof"),
         ("clean",),
-    ):
-        assert audited.kprof(*arguments) == [], arguments
+    )
+    assert strays == []
+    assert {path.name for path in (audited.folder / "given").iterdir()} == {
+        *("run.kprof", "page.html", "run.pftrace", "run.json.gz")
+    }
     assert audited.kprof("hang", "run.kprof", code=1) == []
     assert audited.kprof("watch", "run.kprof", code=1) == []
     assert not list(audited.temporary.iterdir())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kprof
+from in_process import run_kprof
 from kprof.capture.directory import Capture
 from kprof.errors import RecorderError
 from kprof.recording.launcher.record import session
@@ -29,18 +30,16 @@ NUM_RANKS, NUM_CALLS = 2, 4
 @pytest.fixture(scope="module", params=["all_reduce", "all_to_all"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("profiled") / "run.kprof"
-    record = [sys.executable, "-m", "kprof_cli", "record", "--nproc", str(NUM_RANKS)]
+    record = ["record", "--nproc", NUM_RANKS]
     workload = ["python", str(ROOT / "tests/gpu/run_under_profiler.py"), "--target", "cpu"]
     options = ["--calls", str(NUM_CALLS), "--kernel", request.param]
-    line = [*record, "-o", str(output), "--", *workload, *options]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_kprof([*record, "-o", output, "--", *workload, *options], folder=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return output
 
 
 def export(run: Path, output: Path, *options: str) -> str:
-    line = [sys.executable, "-m", "kprof_cli", "export", str(run), "-o", str(output), *options]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = run_kprof(["export", run, "-o", output, *options])
     assert done.returncode == 0, done.stderr
     return done.stderr
 
