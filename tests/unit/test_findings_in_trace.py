@@ -177,36 +177,6 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
     assert sorted(names) == sorted(kernels.tolist())
 
 
-# A finding's slice: a span of its region on its tracks, the end of such a wait, or its own slice.
-SLICES = """
-    SELECT start_ns, duration_ns, rank, block FROM events WHERE region = ? AND kind = 'span'
-        AND end_ns > start_ns
-    UNION ALL
-    SELECT wait_end_ns, 0, dst, wait_block FROM flows WHERE wait_region = ?"""
-RECORDINGS = sorted((Path(__file__).parents[2] / "traces").glob("*.kprof"))
-
-
-@pytest.mark.parametrize("capture", RECORDINGS, ids=lambda path: path.stem)
-def test_every_finding_of_every_recording_selects_a_slice_of_its_own(capture: Path) -> None:
-    trace = Trace.open(capture)
-    trace.require_flows()
-    first_ns, last_ns = trace.window_ns()
-    summary = ExportSummary(Path(), 0, 0, 0, 0, origin_ns=first_ns, last_ns=last_ns - first_ns)
-    for finding in analysis.find(Summary.of(trace)).findings:
-        if finding.where_ns is None:
-            continue
-        link = link_to(trace, place_of(finding), summary)
-        assert link.selected is not None, finding.id
-        chosen = (link.selected[0] + first_ns, link.selected[1])
-        if chosen == (finding.where_ns[0], finding.where_ns[1] - finding.where_ns[0]):
-            continue
-        rows = trace.frame(
-            f"SELECT rank, block FROM ({SLICES}) WHERE start_ns = ? AND duration_ns = ?",
-            [finding.region, finding.region, *chosen],
-        )
-        assert set(rows.itertuples(index=False, name=None)) & set(finding.tracks), finding.id
-
-
 def test_a_finding_about_a_gap_selects_its_own_slice() -> None:
     trace = simulate(LATE)
     finding = of_kind(analysis.find(Summary.of(trace)), "idle_gap")

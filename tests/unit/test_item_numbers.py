@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from kprof import analysis
@@ -16,10 +14,9 @@ from kprof.capture.directory import event_schema
 from kprof.recording.launches.wanted import Wanted
 from kprof.report.page import to_html
 from kprof.trace import Trace
+from recorded import analysed, recording
 from simulation import Cause, Kind, Scenario, Sizes, simulate
 from synthetic import TraceBuilder, with_ranks
-
-TRACES = Path(__file__).parents[2] / "traces"
 
 
 def found_in(num_calls: int, *causes: Cause) -> analysis.Findings:
@@ -50,18 +47,15 @@ def test_one_call_says_nothing_about_others() -> None:
 
 
 def test_what_all_ranks_have_hides_no_finding_and_no_gain_is_more_than_the_run() -> None:
-    pipelined = Trace.open(TRACES / "all_to_all-pipelined-4xH200-skew3-264blocks.kprof")
-    (finding,) = analysis.find(Summary.of(pipelined)).findings
+    (finding,) = analysed("all_to_all-pipelined-4xH200-skew3-264blocks").found.findings
     assert (finding.kind.name, finding.ranks) == ("uneven_work", (3,))
-    profiled = Trace.open(TRACES / "all_reduce-oneshot-2xH200-torch_profiler.kprof")
-    found = analysis.find(Summary.of(profiled))
+    found = analysed("all_reduce-oneshot-2xH200-torch_profiler").found
     low, high = found.findings[0].interval_ns
     assert 0 <= low < high <= found.total_ns
 
 
 def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:
-    balanced = Trace.open(TRACES / "all_to_all-balanced-4xH200-skew3.kprof")
-    findings = analysis.find(Summary.of(balanced)).findings
+    findings = analysed("all_to_all-balanced-4xH200-skew3").found.findings
     assert findings[0].sentence.startswith("combine/reduce runs on only 11-32 of 132 blocks; ")
     late = next(f for f in findings if f.kind.name == "late_start")
     assert late.calls == (2, 3)
@@ -72,7 +66,7 @@ def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:
 
 
 def test_blocks_that_were_left_out_are_not_said_to_be_idle() -> None:
-    whole = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof")
+    whole = recording("all_to_all-token_flags-4xH200-skew3-264blocks")
     infos = [msgspec.structs.replace(i, recorded_part="--blocks 0-40") for i in whole.ranks]
     manifest = msgspec.structs.replace(whole.manifest, ranks=tuple(infos))
     columns = ", ".join(event_schema().names)
@@ -119,7 +113,7 @@ def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_o
 
 
 def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() -> None:
-    report = reports.build(Trace.open(TRACES / "all_to_all-pipelined-4xH200-skew3-264blocks.kprof"))
+    report = reports.build(recording("all_to_all-pipelined-4xH200-skew3-264blocks"))
     page = to_html(report)
     screen = page[page.index('id="verdict"') : page.index("<details")]
     assert screen.count("of a typical call is dispatch/send") == 1
@@ -128,7 +122,7 @@ def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() ->
 
 
 def test_the_matrix_says_which_waits_are_not_in_it() -> None:
-    report = reports.build(Trace.open(TRACES / "all_reduce-oneshot_lock-4xH200.kprof"))
+    report = reports.build(recording("all_reduce-oneshot_lock-4xH200"))
     locked = report.tables["waits_by_region"].set_index("region").loc["lock/acquire", "wait_ns"]
     said = f"Excludes {duration(locked)} of waits without a target rank, such as locks"
     assert report.waits_for_nobody == said

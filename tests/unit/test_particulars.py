@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +14,16 @@ from kprof.analysis.findings.kinds import named
 from kprof.analysis.findings.places import place_of
 from kprof.report import in_trace
 from kprof.report.page import to_html
-from kprof.trace import Trace
+from recorded import analysed, recording
 from synthetic import TraceBuilder
-
-TRACES = Path(__file__).parents[2] / "traces"
 
 
 def report_of(name: str) -> reports.Report:
-    return reports.build(Trace.open(TRACES / f"{name}.kprof"))
+    return reports.build(recording(name))
 
 
 def test_ranks_that_start_late_in_turn_are_named_with_their_calls() -> None:
-    trace = Trace.open(TRACES / "all_reduce-oneshot-2xH200-torch_profiler.kprof")
-    first = analysis.find(Summary.of(trace)).findings[0]
+    first = analysed("all_reduce-oneshot-2xH200-torch_profiler").found.findings[0]
     assert first.sentence.startswith("Rank 1 starts late in 7 of 20 calls, rank 0 in 5; fixing it ")
     assert any("Ranks 0, 1 wait for each other in wait" in detail for detail in first.details)
 
@@ -63,10 +59,8 @@ def test_a_limit_in_the_headline_has_a_picture_and_a_place_in_the_trace(
 
 
 def test_items_have_the_names_of_their_regions() -> None:
-    trace = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof")
-    (uneven,) = [
-        f for f in analysis.find(Summary.of(trace)).findings if f.kind.name == "uneven_work"
-    ]
+    found = analysed("all_to_all-token_flags-4xH200-skew3-264blocks").found.findings
+    (uneven,) = [f for f in found if f.kind.name == "uneven_work"]
     assert uneven.region is None
     assert (
         " as many items in dispatch/send and combine/reduce as others; balancing it "

@@ -18,8 +18,10 @@ from kprof.analysis import Summary
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import percent
 from kprof.capture.directory import Capture
-from kprof.export import write
+from kprof.export import ExportSummary, write
+from kprof.report.opening import link_to, place_of
 from kprof.trace import Trace
+from recorded import TRACES, Recorded, analysed
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +30,6 @@ if sys.version_info >= (3, 11):
 else:
     tomllib = pytest.importorskip("tomli")
 
-TRACES = Path(__file__).parents[2] / "traces"
 INDEX = tomllib.loads((TRACES / "index.toml").read_text())
 
 
@@ -156,8 +157,7 @@ def shares_of(summary: Summary, found: analysis.Findings) -> set[str]:
 
 def test_sends_that_are_slow_on_most_ranks_are_named() -> None:
     """190 us on ranks 0 and 2, which wait for nobody: "38 % stays unexplained" was said."""
-    trace = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3.kprof")
-    differences = analysis.find(Summary.of(trace)).rest.differences
+    differences = analysed("all_to_all-token_flags-4xH200-skew3").found.rest.differences
     (send,) = (one for one in differences if one.region == "dispatch/send")
     assert (send.slow, send.with_starts) == ((0, 2), True)
 
@@ -168,15 +168,14 @@ def test_sends_that_are_slow_on_most_ranks_are_named() -> None:
 )
 def test_busy_blocks_are_not_said_to_be_fast(name: str, region: str) -> None:
     """The next step took half of the time: how fast the work is cannot be seen without bytes."""
-    found = analysis.find(Summary.of(Trace.open(TRACES / f"{name}-1xH200.kprof")))
+    found = analysed(f"{name}-1xH200").found
     limit = f"{region} counts no bytes to compare with the device's limit"
     assert found.headline.endswith(f" of the time; {limit}")
 
 
 def test_the_first_multiply_of_every_warp_is_a_cold_start() -> None:
     """ "One in 32 events, look at cache misses" was said."""
-    found = analysis.find(Summary.of(Trace.open(TRACES / "skinny_gemm-ring-1xH200.kprof")))
-    (finding,) = found.findings
+    (finding,) = analysed("skinny_gemm-ring-1xH200").found.findings
     assert (finding.kind.name, finding.region) == ("cold_start", "multiply")
 
 
@@ -187,12 +186,15 @@ def steady_call_us(summary: Summary) -> float:
     return float(steady["length_ns"].median()) / 1e3
 
 
-@pytest.mark.parametrize("name", INDEX)
-def test_the_headline_is_what_the_readme_tells(name: str) -> None:
+@pytest.fixture(scope="module", params=[name.removesuffix(".kprof") for name in INDEX])
+def each(request: pytest.FixtureRequest) -> tuple[str, Recorded]:
+    """The tests that take it run one recording after the other."""
+    return request.param, analysed(request.param)
+
+
+def test_the_headline_is_what_the_readme_tells(each: tuple[str, Recorded]) -> None:
     """What the report says first, without being asked; README files quote these."""
-    stem = name.removesuffix(".kprof")
-    summary = Summary.of(Trace.open(TRACES / name))
-    found = analysis.find(summary)
+    stem, (_, summary, found) = each
     assert found.headline.startswith(HEADLINES[stem])
     assert len(found.headline.split()) <= 25
     assert sum(finding.share for finding in found.findings) <= 1.0
@@ -202,6 +204,34 @@ def test_the_headline_is_what_the_readme_tells(name: str) -> None:
         assert set(re.findall(r"\d+ %", text)) <= shares_of(summary, found), text
         lengths = re.findall(r"(\d+) us(?: a call| became| \|)", text)
         assert set(lengths) <= {f"{steady_call_us(summary):.0f}"}, text
+
+
+# A finding's slice: a span of its region on its tracks, the end of such a wait, or its own slice.
+SLICES = """
+    SELECT start_ns, duration_ns, rank, block FROM events WHERE region = ? AND kind = 'span'
+        AND end_ns > start_ns
+    UNION ALL
+    SELECT wait_end_ns, 0, dst, wait_block FROM flows WHERE wait_region = ?"""
+
+
+def test_every_finding_selects_a_slice_of_its_own(each: tuple[str, Recorded]) -> None:
+    trace, _, found = each[1]
+    trace.require_flows()
+    first_ns, last_ns = trace.window_ns()
+    summary = ExportSummary(Path(), 0, 0, 0, 0, origin_ns=first_ns, last_ns=last_ns - first_ns)
+    for finding in found.findings:
+        if finding.where_ns is None:
+            continue
+        link = link_to(trace, place_of(finding), summary)
+        assert link.selected is not None, finding.id
+        chosen = (link.selected[0] + first_ns, link.selected[1])
+        if chosen == (finding.where_ns[0], finding.where_ns[1] - finding.where_ns[0]):
+            continue
+        rows = trace.frame(
+            f"SELECT rank, block FROM ({SLICES}) WHERE start_ns = ? AND duration_ns = ?",
+            [finding.region, finding.region, *chosen],
+        )
+        assert set(rows.itertuples(index=False, name=None)) & set(finding.tracks), finding.id
 
 
 LADDER = "all_to_all-{}-4xH200-skew3-264blocks.kprof"
