@@ -45,6 +45,7 @@ def test_a_run_against_itself_has_not_changed(base: list[Trace]) -> None:
     assert reports.build_diff(base, base).verdict.startswith("No change")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_launches", [1, 2, 3])
 def test_of_few_launches_nothing_can_be_said_not_even_that_they_are_the_same(
     num_launches: int,
@@ -56,6 +57,7 @@ def test_of_few_launches_nothing_can_be_said_not_even_that_they_are_the_same(
     assert reports.build_diff(twice[:1], twice[1:]).verdict.startswith("Unclear: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_launches", [1, 3, 7])
 def test_a_recording_against_itself_is_the_same_however_few_its_launches(
     num_launches: int,
@@ -109,6 +111,7 @@ def test_some_calls_that_are_slow_are_no_same() -> None:
     assert "in the mean; slow launches went from 0 % to 30 %" in verdict
 
 
+@pytest.mark.slow
 def test_a_wide_interval_is_unclear_and_a_narrow_one_the_same() -> None:
     verdicts = {
         spread: of_medians(
@@ -209,6 +212,7 @@ def reduces(num_spans: int, span_ns: int, num_bytes: int, kernel: str = "k") -> 
     return build.trace()
 
 
+@pytest.mark.slow
 def test_diff_says_what_a_figure_is_per_and_whether_bytes_or_spans_grew() -> None:
     """4x the time for 4x the bytes is as fast; the kernels' names differ, so no row says it."""
     (change,) = reports.build_diff(
@@ -301,6 +305,7 @@ def slow_block(planted: bool) -> list[Trace]:
     return [simulate_scenario(run).trace()]
 
 
+@pytest.mark.slow
 def test_a_slower_rank_makes_the_launch_and_its_slowest_blocks_slower(base: list[Trace]) -> None:
     table = analysis.diff(base, side(21, speed_of={2: 1.5}))
     table = of_medians(table).set_index(["region", "level"])
@@ -369,6 +374,7 @@ def test_kernels_of_different_paces_make_no_calls() -> None:
     assert "call" not in set(analysis.diff(uneven, called(("a", "b"), 1000))["level"])
 
 
+@pytest.mark.slow
 def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
     base, candidate = called(("a",), 1000, calls=1), called(("b",), 1000, calls=1)
     table = analysis.diff(base, candidate)
@@ -381,6 +387,7 @@ def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
     assert verdict == "The sides have nothing in common to compare: c in place of a and b."
 
 
+@pytest.mark.slow
 def test_few_launches_are_unclear_not_changed() -> None:
     def one(length: int) -> Trace:
         build = TraceBuilder('REGION(R, "r", compute)', 1)

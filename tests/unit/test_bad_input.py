@@ -83,6 +83,7 @@ def guessed(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, guesses=("categories are guessed from names",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "trace"),
     [

@@ -173,6 +173,7 @@ def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return changes + ([] if reach is None else [(reach, -1)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counter", ["active blocks", "waiting blocks", "bytes in flight"])
 def test_counters_change_when_the_events_do(
     counter: str, trace: Trace, summary: ExportSummary, loaded: Any

@@ -22,6 +22,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_run, "LIMIT_S", 600.0)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_the_host_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FirstRun, "_answer", lambda self, words, mark: None)
     monkeypatch.setattr(first_run, "_until", lambda words, value: False)

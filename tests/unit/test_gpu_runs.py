@@ -78,6 +78,7 @@ def test_recordings_of_several_ranks_are_of_workloads_that_exist(target: str) ->
         assert parsed(module, options)["variant"] == variant
 
 
+@pytest.mark.slow
 def test_a_ladder_has_each_promise_beside_the_next_step() -> None:
     traces = Path(__file__).parents[2] / "traces"
     names = ("token_flags", "balanced", "pipelined")

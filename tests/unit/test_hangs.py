@@ -202,6 +202,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None:
     """Both ranks wait for the report of this moment; rank 1 made a launch less."""
     script = tmp_path / "workload.py"
