@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
+from kprof.errors import ClockError
 from kprof_cli.options import CAPTURE_OUTPUT, command
 from kprof_cli.output import format_ns, note, say
 
@@ -65,7 +66,6 @@ def merge(
     from kprof.aligning.merge import merge as merge_captures
     from kprof.aligning.parts import local_parts
     from kprof.capture.losses import name_ranks
-    from kprof.errors import ClockError
 
     with local_parts(parts) as captures:
         found = merge_captures(captures, output, force=force)

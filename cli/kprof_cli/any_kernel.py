@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kprof.errors import SelectionError
+from kprof.recording.finishing.outcome import describe_exit
 from kprof_cli.importing import print_import
 from kprof_cli.output import note
 
@@ -18,7 +19,6 @@ def record_any_kernel(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
     Raises SelectionError for those that would have no effect.
     """
     from kprof.importers.any_kernel import Chosen, Wish, record
-    from kprof.recording.finishing.outcome import describe_exit
 
     _refuse_others({name for name in given if given[name] != defaults[name]})
     chosen = Chosen(given["kernels"] or "*", given["skip"], given["calls"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 from typer import Option
 
+from kprof.capture.shared_memory import left_in_memory, remove_garbage
 from kprof_cli.options import command
 from kprof_cli.output import say
 
@@ -14,10 +17,6 @@ def clean(force: bool = False) -> None:
 
     What ranks left that were killed stays: kprof recover makes a capture of it.
     """
-    import shutil
-
-    from kprof.capture.shared_memory import left_in_memory, remove_garbage
-
     remove_garbage()
     left = left_in_memory()
     for each in left:

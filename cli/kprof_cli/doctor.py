@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
+import msgspec
 from typer import Option
 
+from kprof.devices.doctor import Check, examine
+from kprof.devices.targets import best_target, record_of
 from kprof_cli.options import command
 from kprof_cli.output import note, print_json, print_rows
-
-if TYPE_CHECKING:
-    from kprof.devices.doctor import Check
 
 
 @command(
@@ -33,8 +33,6 @@ def doctor(
     is_json: bool = False,
 ) -> None:
     """Check what this machine can record and show, and how to get what is missing."""
-    from kprof.devices.doctor import examine
-
     if is_measuring:
         _measure(is_json)
         return
@@ -45,8 +43,6 @@ def doctor(
 
 
 def _print(checks: Sequence[Check], is_json: bool) -> None:
-    from dataclasses import asdict
-
     if is_json:
         print_json([asdict(check) for check in checks])
         return
@@ -61,7 +57,6 @@ def _print(checks: Sequence[Check], is_json: bool) -> None:
 
 def _first_run(device: str, is_json: bool) -> None:
     """Try what kprof relies on; exit code 1 where something did not work."""
-    from kprof.devices.targets import best_target, record_of
     from kprof.recording.rank.first_run import FirstRun
     from kprof_cli.first_run import collectives
 
@@ -74,8 +69,6 @@ def _first_run(device: str, is_json: bool) -> None:
 
 def _measure(is_json: bool) -> None:
     """Measure, save and print the ceilings."""
-    import msgspec
-
     from kprof.recording.rank.ceilings import keep, measure_host
 
     measured = measure_host()

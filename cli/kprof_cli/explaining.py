@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import command
@@ -21,12 +21,8 @@ def explain(run: Path, selection: SelectionText, is_json: bool = False) -> None:
 
     found = find(Summary.of(open_trace(run, selection)))
     if is_json:
-        print_json(_as_json(found))
-    else:
-        _print(found)
-
-
-def _print(found: Findings) -> None:
+        _print_json(found)
+        return
     for doubt in found.doubts:
         note(doubt.sentence)
     for number, finding in enumerate(found.findings, 1):
@@ -41,10 +37,10 @@ def _print(found: Findings) -> None:
         say(f"   {limit.by_design}")
 
 
-def _as_json(found: Findings) -> dict[str, Any]:
+def _print_json(found: Findings) -> None:
     from kprof.report.machine import doubt_row, finding_row, rest_row
 
-    return {
+    document = {
         "doubts": [doubt_row(doubt) for doubt in found.doubts],
         "findings": [finding_row(finding) for finding in found.findings],
         "rest": rest_row(found.rest),
@@ -52,3 +48,4 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "num_calls": found.num_calls,
         "total_ns": found.total_ns,
     }
+    print_json(document)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import glob
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,9 @@ from typer import Argument, Option
 
 from kprof.capture.output import refuse_existing
 from kprof.errors import ExportError, SelectionError
+from kprof.export import check_suffix, viewer, write
 from kprof.export.model import By
+from kprof.export.table import is_table
 from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import command
@@ -22,7 +25,6 @@ from kprof_cli.reading import open_capture, trace_of
 
 if TYPE_CHECKING:
     from kprof.analysis import Findings
-    from kprof.capture.directory import Capture
     from kprof.export.links import DeepLink
     from kprof.trace import Trace
 
@@ -64,14 +66,13 @@ def export(
     force: bool = False,
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
-    from kprof.export import check_suffix, write
-    from kprof.export.table import is_table
     from kprof.report.in_trace import finding_lines
 
     check_suffix(output)
     refuse_existing(output, force=force)
     capture = open_capture(run, selection)
-    torch_traces = _torch_traces(capture, torch or (), is_left_out=is_without_torch)
+    # The user's files, or else those that the capture keeps; a damaged one can be left out.
+    torch_traces = () if is_without_torch else _matching_files(torch) or capture.torch_traces()
     trace = trace_of(capture, selection)
     wants = not is_table(output) and _wants_findings(trace, has_findings)
     found = find_with_progress(trace).findings if wants else ()
@@ -109,8 +110,6 @@ def export(
     ),
     should_open=Option("--open/--no-open", help="Open a browser, or just print the address."),
     timeout=Option(min=0, help="Stop after this many seconds."),
-    pin=Option(help="Pin tracks by name, like '^block 17$'. Can be repeated."),
-    expand=Option(help="Expand tracks by name, like '^Rank 3 '. Can be repeated."),
     finding=Option(help="Open at this finding of kprof report, by id or number."),
     has_findings=_FINDINGS,
     by=_BY,
@@ -122,15 +121,11 @@ def view(
     is_local: bool = False,
     should_open: bool = True,
     timeout: float | None = None,
-    pin: list[str] | None = None,
-    expand: list[str] | None = None,
     finding: str | None = None,
     has_findings: bool | None = None,
     by: By = By.BLOCK,
 ) -> None:
     """Open the merged trace in the Perfetto UI."""
-    from kprof.export import viewer
-
     with tempfile.TemporaryDirectory(prefix="kprof-view-") as scratch:
         file, link = run, viewer.DeepLink()
         if not run.is_file():
@@ -147,9 +142,7 @@ def view(
             is_local=is_local,
             should_open=should_open,
             timeout_s=timeout,
-            deep_link=replace(
-                link, pinned=tuple(pin or ()), expanded=(*link.expanded, *(expand or ()))
-            ),
+            deep_link=link,
             announce=note,
         )
 
@@ -203,24 +196,13 @@ def find_with_progress(trace: Trace) -> Findings:
         return find(Summary.of(trace, progress))
 
 
-def _torch_traces(
-    capture: Capture, patterns: Sequence[str], *, is_left_out: bool
-) -> tuple[Path, ...]:
-    """The user's files, or else those that the capture keeps; a damaged one can be left out."""
-    if is_left_out:
-        return ()
-    return _matching_files(patterns) or capture.torch_traces()
-
-
-def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:
+def _matching_files(patterns: Sequence[str] | None) -> tuple[Path, ...]:
     """The files that match these paths and patterns, without duplicates.
 
     Raises ExportError if one matches none.
     """
-    import glob
-
     found: dict[Path, None] = {}
-    for pattern in patterns:
+    for pattern in patterns or ():
         # A file with this very name wins, even with brackets in it. Path.glob refuses absolute
         # patterns.
         is_file = Path(pattern).exists()

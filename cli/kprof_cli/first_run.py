@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.devices.doctor import Check
+from kprof.devices.targets import Target, count_devices, target_of_device
 from kprof.recording.launcher.record import launch_arguments, module_command
 
 _VARIANTS: Final = {
@@ -36,8 +37,6 @@ def collectives(device: str) -> Iterator[Check]:
     All run in the same processes. What has no answer then, because it or one before it failed, is
     tried in processes of its own.
     """
-    from kprof.devices.targets import Target, count_devices, target_of_device
-
     target = target_of_device(device)
     num_ranks = 2 if target is Target.CPU else min(2, count_devices(target))
     names = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer import Argument, Option
 
+from kprof.importers import format_names, format_of
 from kprof.trace.selection import parse_duration_ns
 from kprof_cli.aligning import FROM_FLOWS, align_run
 from kprof_cli.options import CAPTURE_OUTPUT, command
@@ -83,8 +84,6 @@ def import_events(
 
 def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
     """Usage errors that typer cannot see. Refuse options that would have no effect."""
-    from kprof.importers import format_names, format_of
-
     if kind not in format_names():
         raise typer.BadParameter(f"--kind {kind} is none of {', '.join(format_names())}")
     given = [name for name, value in asdict(options).items() if value is not None]
@@ -100,8 +99,6 @@ def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
 
 def print_import(summary: ImportSummary, *, is_detected: bool) -> None:
     """One table of what was taken for what, and the lines that end every import."""
-    from kprof.importers import format_of
-
     uses = format_of(summary.kind).uses
     rows = [("format", summary.kind, "--kind" if is_detected else "")]
     for each in summary.taken:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kprof.errors import CorruptCaptureError, KprofError
 from kprof.trace.limits import MAX_EVENTS_TO_CHECK_FLOWS
 from kprof_cli.output import format_bytes, format_ns, print_rows, say
 
@@ -51,7 +52,9 @@ def print_info(capture: Capture) -> None:
         _print_pairs(manifest.alignment.pairs)
     if losses := _loss_rows(manifest.ranks):
         _print_table(losses)
-    print_rows(("kernel", "launches", "blocks", "threads per block"), _kernel_rows(manifest.ranks))
+    names = dict.fromkeys(launch.kernel for info in manifest.ranks for launch in info.launches)
+    kernels = [_kernel_row(name, manifest.ranks) for name in names]
+    print_rows(("kernel", "launches", "blocks", "threads per block"), kernels)
 
 
 def _head(capture: Capture) -> dict[str, str]:
@@ -83,7 +86,6 @@ def _causality(capture: Capture) -> dict[str, int] | str:
     """Numbers of flows, of waits that ended before their send began, and of sends and waits without
     a partner; or a sentence if that is unknown. Raises CorruptCaptureError."""
     from kprof.analysis import Summary, late_sender, unmatched_flows
-    from kprof.errors import CorruptCaptureError, KprofError
     from kprof.trace import Trace
 
     if sum(info.counts.recorded for info in capture.manifest.ranks) > MAX_EVENTS_TO_CHECK_FLOWS:
@@ -111,14 +113,10 @@ def _describe_causality(counts: dict[str, int] | str) -> str:
     early, beyond = counts["violations"], counts["violations_beyond_bound"]
     text = f"{counts['flows']:,} checked, {early:,} waits ended before their send began"
     text += f", {beyond:,} of them by more than the clock error bound" if early else ""
-    return f"{text}; {_describe_unmatched(counts)}"
-
-
-def _describe_unmatched(counts: dict[str, int]) -> str:
     sends, waits = counts["unmatched_sends"], counts["unmatched_waits"]
     if not sends and not waits:
-        return "every send and wait has a partner"
-    return f"{sends:,} sends and {waits:,} waits have no partner"
+        return f"{text}; every send and wait has a partner"
+    return f"{text}; {sends:,} sends and {waits:,} waits have no partner"
 
 
 def _moment_lines(manifest: Manifest) -> dict[str, str]:
@@ -260,28 +258,18 @@ def _pair_row(pair: PairClock) -> dict[str, object]:
 
 def _loss_rows(ranks: Sequence[RankInfo]) -> list[dict[str, object]]:
     """Dropped and incomplete records, by rank and region."""
+    counts = ("dropped", "open", "saturated", "clamped")
     return [
-        {
-            "rank": info.rank,
-            "region": losses.region,
-            "dropped": f"{losses.dropped:,}",
-            "open": f"{losses.open:,}",
-            "saturated": f"{losses.saturated:,}",
-            "clamped": f"{losses.clamped:,}",
-            "unknown": f"{losses.unknown_region:,}",
-        }
+        {"rank": info.rank, "region": losses.region}
+        | {name: f"{getattr(losses, name):,}" for name in counts}
+        | {"unknown": f"{losses.unknown_region:,}"}
         for info in ranks
         for losses in info.losses
     ]
 
 
-def _kernel_rows(ranks: Sequence[RankInfo]) -> list[tuple[object, ...]]:
-    """One row per kernel: its launches per rank, and its grids."""
-    names = dict.fromkeys(launch.kernel for info in ranks for launch in info.launches)
-    return [_kernel_row(name, ranks) for name in names]
-
-
 def _kernel_row(name: str, ranks: Sequence[RankInfo]) -> tuple[object, ...]:
+    """A kernel's launches per rank, and its grids."""
     launches = [launch for info in ranks for launch in info.launches if launch.kernel == name]
     per_rank = [sum(launch.kernel == name for launch in info.launches) for info in ranks]
     return (

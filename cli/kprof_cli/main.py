@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from kprof.capture.shared_memory import remove_garbage
 from kprof.errors import KprofError
 from kprof_cli import (
     aligning,
@@ -91,8 +93,6 @@ def options(
     ] = False,
 ) -> None:
     """See inside multi-GPU kernels: which threadblock waited for which rank, how long, and why."""
-    from kprof.capture.shared_memory import remove_garbage
-
     remove_garbage()
 
 
@@ -116,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
         return code or 1
     except Exception as error:
         if is_debug:
-            _print_traceback()
+            traceback.print_exc()
         if isinstance(error, OSError):
             _discard_output()
         note(_sentence(error))
@@ -157,12 +157,6 @@ def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
         end = len(arguments)
     ours = [argument for argument in arguments[:end] if argument != _DEBUG_FLAG]
     return len(ours) < end, ours + arguments[end:]
-
-
-def _print_traceback() -> None:
-    import traceback
-
-    traceback.print_exc()
 
 
 def main() -> None:

@@ -20,6 +20,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+import typer
+
 from kprof.capture.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -74,8 +76,6 @@ def say(text: str = "", *, keep: str = "") -> None:
 
 def stop_for(missed: Sequence[MissedBar]) -> None:
     """End the command with EXIT_BAR_MISSED if a `--fail-on` was true, and say which."""
-    import typer
-
     for bar in missed:
         note(bar.sentence)
     if missed:
@@ -193,9 +193,14 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, limi
 
     Prints at most `limit` rows (0: all), and a note about the rest.
     """
+    from rich.measure import Measurement
+
     shown = rows[:limit] if limit else rows
     table = table_of(headers, shown)
-    show(table, min_width=_natural_width(table))
+    # The width at which no cell is cut.
+    out = console()
+    unlimited = out.options.update(max_width=_UNLIMITED)
+    show(table, min_width=Measurement.get(out, unlimited, table).maximum)
     if len(shown) < len(rows):
         say(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
 
@@ -244,14 +249,6 @@ class _Printable:
         for segment in console.render(self.drawn, options):
             text = printable(segment.text, keep="\n")
             yield segment if segment.control else Segment(text, segment.style)
-
-
-def _natural_width(table: Table) -> int:
-    """The width at which no cell is cut."""
-    from rich.measure import Measurement
-
-    out = console()
-    return Measurement.get(out, out.options.update(max_width=_UNLIMITED), table).maximum
 
 
 def format_bytes(size_bytes: int) -> str:

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText, parse_numbers
+from kprof_cli.info import info_json, print_info
 from kprof_cli.options import PAGE_OUTPUT, command
 from kprof_cli.output import (
     note,
@@ -115,7 +116,6 @@ def open_summary(run: Path, text: SelectionText, dask: str | None) -> Summary:
 def info(run: Path, is_json: bool = False) -> None:
     """Show what a capture holds: ranks, devices, clocks, counts, losses, launches."""
     from kprof.capture.directory import Capture
-    from kprof_cli.info import info_json, print_info
 
     capture = Capture.open(run)
     if is_json:
@@ -141,7 +141,9 @@ def stats(
     if by is StatsKey.REGION:
         frame = analysis.stats(summary)
         if not is_json:
-            frame = _with_estimates_marked(frame)
+            if error := float(frame["percentile_error"].max()) if len(frame) else 0.0:
+                note(f"median, p95 and p99 are estimates, at most {100 * error:.1f} % off")
+            frame = frame.drop(columns="percentile_error")
     else:
         frame = analysis.imbalance(summary, by="rank" if by is StatsKey.RANK else "block")
         if not is_json:
@@ -150,14 +152,6 @@ def stats(
                 "waits"
             )
     print_frame(frame, is_json=is_json, limit=limit)
-
-
-def _with_estimates_marked(frame: pd.DataFrame) -> pd.DataFrame:
-    """Notes above the table that percentiles are estimates."""
-    error = float(frame["percentile_error"].max()) if len(frame) else 0.0
-    if error:
-        note(f"median, p95 and p99 are estimates, at most {100 * error:.1f} % off")
-    return frame.drop(columns="percentile_error")
 
 
 @command(

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from enum import Enum
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,18 @@ from typer import Argument, Option
 
 from kprof.errors import KprofError, NothingRecordedError, RecorderError, SelectionError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
+from kprof.recording.finishing.outcome import describe_exit
+from kprof.recording.launches.wanted import Wanted
+from kprof.recording.retention.retention import Retention
 from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.any_kernel import record_any_kernel
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import CAPTURE_OUTPUT, command, defaults_of
 from kprof_cli.output import note, program, say
-from kprof_cli.summary import print_summary
+from kprof_cli.summary import summary_lines
 
 if TYPE_CHECKING:
     from kprof.recording.launcher.record import Recording, RecordRequest
-    from kprof.recording.launches.wanted import Wanted
-    from kprof.recording.retention.retention import Retention
 
 
 _RING_SIZE = "64MiB"
@@ -208,7 +210,6 @@ def recover(path: Path, output: Path | None = None, force: bool = False) -> None
 
 def record_and_summarise(request: RecordRequest) -> Recording:
     """Record with a status line on a terminal, and print the six lines that end a recording."""
-    from kprof.recording.finishing.outcome import describe_exit
     from kprof.recording.launcher.record import record as run_recording
 
     recording = run_recording(request, on_start=lambda: _announce(request), say=note)
@@ -221,7 +222,8 @@ def record_and_summarise(request: RecordRequest) -> Recording:
     if request.measure_overhead:
         note(f"recording: {describe_overhead(recording.capture.manifest)}")
     try:
-        print_summary(recording)
+        for line in summary_lines(recording):
+            say(line)
     except (KprofError, OSError) as error:
         # The capture is written and the workload's exit code counts, whatever cannot be said about
         # it.
@@ -247,8 +249,6 @@ def _retention(
     keep_slowest: int | None,
 ) -> Retention:
     """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too."""
-    from kprof.recording.retention.retention import Retention
-
     place, _, size = (ring or "").partition(":")
     is_host_ring = place == ArenaPlace.HOST.value
     ring = (size or _RING_SIZE) if is_host_ring else ring
@@ -266,8 +266,6 @@ def _choose(
     skip: int, calls: int, every: int, times: int, sample: str | None, **texts: str | None
 ) -> Wanted:
     """What to record; `texts` are the numbers of the options --ranks, --blocks and --warps."""
-    from kprof.recording.launches.wanted import Wanted
-
     only = {
         name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None
     }
@@ -308,8 +306,6 @@ def _parse_sample(text: str | None) -> int:
 
 def _inductor_startup_dir() -> Path:
     """Raises TargetError for a Triton or a torch that --inductor was not tested with."""
-    from importlib import metadata
-
     from kprof.triton.inductor import STARTUP_DIR, check_torch
 
     check_torch(metadata.version("torch"))

@@ -5,21 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kprof.trace.limits import MAX_EVENTS_AFTER_RECORDING
-from kprof_cli.output import format_bytes, format_ns, program, say
+from kprof_cli.output import format_bytes, format_ns, program
 
 if TYPE_CHECKING:
     from kprof.recording.launcher.record import Recording
     from kprof.trace import Trace
 
 
-def print_summary(recording: Recording) -> None:
-    """Print exactly six lines: capture, events, time, losses, first finding, next command."""
-    for line in summary_lines(recording):
-        say(line)
-
-
 def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
-    """The lines themselves."""
+    """Capture, events, time, losses, first finding, next command."""
     from kprof.trace import Trace
 
     capture = recording.capture

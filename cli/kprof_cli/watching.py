@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kprof.recording.launches.progress import RankProgress
 
 
+from kprof.capture.files import check_recording
 from kprof_cli.output import print_json
 
 _LOCALHOST: Final = "127.0.0.1"
@@ -124,7 +125,6 @@ def _unfinished(run: Path, every_s: float) -> Path:
     """Where a run is recorded, once a rank records. Raises WorkloadError for what cannot become
     one."""
     from kprof.capture.directory import unfinished_of
-    from kprof.capture.files import check_recording
 
     begun, has_said = unfinished_of(run), False
     while True:

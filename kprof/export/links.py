@@ -54,15 +54,14 @@ class DeepLink:
     """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks, and the
     selected slice.
 
-    The UI ignores a window that is not inside the trace; `within` makes one that is. `pinned` and
-    `expanded` are regular expressions on track names ("^waiting blocks$", "^Rank 3 ") and match on
-    every rank; `tracks` names single tracks. `selected` is the start (in file time) and the length
-    of the slice to select: the UI scrolls to it and shows its arrows.
+    The UI ignores a window that is not inside the trace; `within` makes one that is. `expanded` are
+    regular expressions on track names ("^Rank 3 ") and match on every rank; `tracks` names single
+    tracks. `selected` is the start (in file time) and the length of the slice to select: the UI
+    scrolls to it and shows its arrows.
     """
 
     from_ns: int | None = None
     to_ns: int | None = None
-    pinned: tuple[str, ...] = ()
     expanded: tuple[str, ...] = ()
     tracks: tuple[PinnedTrack, ...] = ()
     selected: tuple[int, int] | None = None
@@ -82,7 +81,6 @@ class DeepLink:
         if self.selected is not None:
             parts.append(f"&ts={self.selected[0]}&dur={self.selected[1]}")
         commands = [_command("ExpandTracksByRegex", pattern) for pattern in self.expanded]
-        commands += [_command("PinTracksByRegex", pattern) for pattern in self.pinned]
         commands += [
             _command("AddDebugSliceTrack", track.query(), track.title) for track in self.tracks
         ]

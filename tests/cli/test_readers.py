@@ -436,7 +436,7 @@ def test_an_unknown_format_lists_the_known_ones(kprof, small, tmp_path):
     assert ".pftrace" in kprof("export", small, "-o", tmp_path / "trace.svg").error_line
 
 
-@pytest.mark.parametrize("extra", [[], ["--ranks", "1", "--pin", "^block 1$"]])
+@pytest.mark.parametrize("extra", [[], ["--ranks", "1"]])
 def test_view_announces_an_address_and_stops_in_time(kprof, small, extra):
     result = kprof("view", small, "--no-open", "--port", 0, "--timeout", 0.1, *extra)
     assert result.code == 0

@@ -351,21 +351,20 @@ def test_the_local_ui_is_served_beside_the_file(trace_file: Path) -> None:
 
 
 def test_deep_links_carry_window_and_commands() -> None:
-    link = DeepLink(1_000, 2_500, pinned=("^block 17$",), expanded=("^Rank 3 ",))
+    link = DeepLink(1_000, 2_500, expanded=("^Rank 3 ",))
     url = ui_url(ONLINE_UI, "http://127.0.0.1:9001/run & 1.pftrace", link)
     query = parse_qs(urlsplit(url).fragment.partition("?")[2])
     assert query["url"] == ["http://127.0.0.1:9001/run & 1.pftrace"]
     assert (query["visStart"], query["visEnd"]) == (["1000"], ["2500"])
     assert json.loads(query["startupCommands"][0]) == [
         {"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^Rank 3 "]},
-        {"id": "dev.perfetto.PinTracksByRegex", "args": ["^block 17$"]},
     ]
 
 
 def test_a_window_is_cut_to_the_trace() -> None:
     summary = ExportSummary(Path("x"), 0, 0, 0, 0, origin_ns=1_000_000, last_ns=9_000)
-    link = DeepLink(pinned=("a",)).within(summary, 1_002_000, 1_004_000)
-    assert (link.from_ns, link.to_ns, link.pinned) == (2_000, 4_000, ("a",))
+    link = DeepLink(expanded=("a",)).within(summary, 1_002_000, 1_004_000)
+    assert (link.from_ns, link.to_ns, link.expanded) == (2_000, 4_000, ("a",))
     outside = DeepLink().within(summary, 0, 2_000_000)
     assert (outside.from_ns, outside.to_ns) == (1_000, 9_000)
     beyond = DeepLink().within(summary, 5_000_000, 6_000_000)
