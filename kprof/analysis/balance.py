@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Literal
 
 from kprof.analysis.hung import ended_calls
-from kprof.analysis.metric import memo, metric
+from kprof.analysis.metric import METRICS, memo, metric
 from kprof.analysis.summary import WORK, Summary, Table
 
 
@@ -23,10 +24,7 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> Table:
     return ended_calls(summary).frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
 
 
-@metric()
-def imbalance_by_block(summary: Summary) -> Table:
-    """`imbalance` by block."""
-    return imbalance(summary, "block")
+METRICS["imbalance_by_block"] = partial(imbalance, by="block")
 
 
 _BLOCK_WORK_SQL: Final = """

@@ -61,7 +61,10 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> T
         for of_side in samples:
             of_side.pop(_CALL_KEY, None)
     floors = [_clock_floor_ns(runs) for runs in sides]
-    is_same = _are_equal(*samples)
+    # Whether every launch and region took exactly as long on both sides.
+    is_same = samples[0].keys() == samples[1].keys() and all(
+        np.array_equal(own.values, samples[1][key].values) for key, own in samples[0].items()
+    )
     rows = [
         row
         for key in sorted(set(samples[0]) | set(samples[1]))
@@ -141,13 +144,6 @@ def _samples(runs: list[Summary]) -> _Side:
     if len(lengths):
         samples[_CALL_KEY] = _Samples(lengths, 0 * lengths, 0 * lengths)
     return samples
-
-
-def _are_equal(base: _Side, candidate: _Side) -> bool:
-    """Whether every launch and region took exactly as long on both sides."""
-    return base.keys() == candidate.keys() and all(
-        np.array_equal(of_base.values, candidate[key].values) for key, of_base in base.items()
-    )
 
 
 def _kernels(samples: _Side) -> set[str]:

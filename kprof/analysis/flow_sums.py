@@ -76,7 +76,9 @@ def sum_flows(summary: Summary) -> None:
 
 def keep_sums(summary: Summary, rows: list[FlowRow]) -> None:
     """Merge the sums of all sets of calls."""
-    summary.put("flow_parts", _parts_table(rows))
+    kinds = dict.fromkeys(_PART_COLUMNS, "int64") | {"bound_ns": "float64"}
+    table = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
+    summary.put("flow_parts", pa.Table.from_pandas(table, preserve_index=False))
     summary.frame(_UNITE_SQL)
 
 
@@ -98,12 +100,6 @@ _UNITE_SQL: Final = f"""
         {", ".join(f"total({name}) AS {name}" for name in _SUMMED)}, max(bound_ns) AS bound_ns
     FROM flow_parts JOIN regions s ON s.id = send_region JOIN regions w ON w.id = wait_region
     GROUP BY s.name, w.name, src, dst"""
-
-
-def _parts_table(rows: list[FlowRow]) -> pa.Table:
-    kinds = dict.fromkeys(_PART_COLUMNS, "int64") | {"bound_ns": "float64"}
-    table = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
-    return pa.Table.from_pandas(table, preserve_index=False)
 
 
 def flow_slices(summary: Summary) -> list[Slice]:

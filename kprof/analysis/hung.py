@@ -83,10 +83,8 @@ def without_hung_calls(summary: Summary) -> Summary | None:
 
     None where no other call is left. If the user selected launches, they are left as they are.
     """
-    dropped = _hung_launches(summary)
-    if dropped and dropped >= set(launch_starts(summary)["launch"].tolist()):
-        return None
-    return ended_calls(summary)
+    others = ended_calls(summary)
+    return None if others.trace.selection.launches == () else others
 
 
 def ended_calls(summary: Summary) -> Summary:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.metric import metric
+from kprof.analysis.replay.columns import running
 from kprof.analysis.summary import Summary, Table
 from kprof.analysis.warmup import steady_part
 
@@ -77,11 +78,11 @@ def _shape(summary: Summary, launch: tuple[int, int] | float) -> dict[str, float
             WHERE rank = {rank} AND launch = {number} GROUP BY block"""
     )
     begins, ends = (spans[name].to_numpy() for name in ("first_ns", "last_ns"))
-    times, running = _running(begins, ends)
+    times, at_work = running(begins, ends)
     # Programs of no length never run beside each other, and have no tail.
-    at_once = max(1, int(running.max()))
+    at_once = max(1, int(at_work.max()))
     # The last moment with half of them lasts until the next end.
-    thin = times[np.flatnonzero(2 * running >= at_once).max(initial=-2) + 1]
+    thin = times[np.flatnonzero(2 * at_work >= at_once).max(initial=-2) + 1]
     lengths = ends - begins
     return {
         "programs": len(spans),
@@ -90,12 +91,3 @@ def _shape(summary: Summary, launch: tuple[int, int] | float) -> dict[str, float
         "imbalance": float(lengths.max() / max(1.0, lengths.mean())),
         "tail_ns": int(times[-1] - thin),
     }
-
-
-def _running(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The moments at which programs begin or end, and how many run from each on. One that begins
-    where another ends does not run beside it."""
-    moments = np.concatenate([begins, ends])
-    steps = np.concatenate([np.ones(len(begins), int), -np.ones(len(ends), int)])
-    order = np.lexsort((steps, moments))
-    return moments[order], np.cumsum(steps[order])

@@ -120,7 +120,12 @@ class Summary(Workspace):
         """Make the table `buckets`, which a selection of blocks lacks at first."""
         if self._lacks_buckets:
             self._lacks_buckets = False
-            _make_buckets(self)
+            self.frame(PARTS_TABLE_SQL)
+            size = self.trace.manifest.world_size
+            for where, regions in _slices(list(self.trace.ranks)):
+                self.frame(bucket_statement("selected_raw_events", where, regions, size))
+            for statement in (_BUCKETS_SQL, "DROP TABLE parts"):
+                self.frame(statement)
 
 
 def _check_stored(summary: Summary) -> None:
@@ -178,17 +183,6 @@ def _make_parts(summary: Summary, report: Progress) -> None:
         report(_WHAT, 0.9 * i / len(slices))
         for statement in part_statements("selected_raw_events", where, regions, world_size):
             summary.frame(statement)
-
-
-def _make_buckets(summary: Summary) -> None:
-    """The histogram of the selected events, which stored summaries have of all blocks only."""
-    trace = summary.trace
-    summary.frame(PARTS_TABLE_SQL)
-    for where, regions in _slices(list(trace.ranks)):
-        world_size = trace.manifest.world_size
-        summary.frame(bucket_statement("selected_raw_events", where, regions, world_size))
-    for statement in (_BUCKETS_SQL, "DROP TABLE parts"):
-        summary.frame(statement)
 
 
 def _add_parts(summary: Summary, table: pa.Table) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from kprof.analysis.balance import VS_OTHERS_SQL
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.flow_sums import sum_flows
 from kprof.analysis.hung import ended_calls
-from kprof.analysis.metric import metric
-from kprof.analysis.summary import WAIT, Column, Summary, Table
+from kprof.analysis.metric import METRICS, metric
+from kprof.analysis.summary import WAIT, Summary, Table
 
 WaitKey = Literal["rank", "block", "region", "peer"]
 
@@ -38,29 +39,18 @@ def waits(summary: Summary, by: WaitKey = "rank") -> Table:
         table = table.assign(share=table["wait_ns"] / whole)
         if by == "rank":
             return table
-        return table.assign(share_of_block=table["share"] / _parts_of_rank(summary, table))
+        # Which part of its rank's tracks every block has.
+        tracks = summary.frame(
+            "SELECT rank, block, count(DISTINCT warp) AS tracks FROM tracks GROUP BY rank, block"
+        )
+        tracks["part"] = tracks["tracks"] / tracks.groupby("rank")["tracks"].transform("sum")
+        part = table[["rank", "block"]].merge(tracks, how="left")["part"]
+        return table.assign(share_of_block=table["share"] / part)
     return table.assign(share=table["wait_ns"] / max(1, block_time_ns(summary)))
 
 
-def _parts_of_rank(summary: Summary, blocks: Table) -> Column:
-    """Which part of its rank's tracks every block has."""
-    tracks = summary.frame(
-        """SELECT rank, block, count(DISTINCT warp) AS tracks FROM tracks GROUP BY rank, block"""
-    )
-    tracks["part"] = tracks["tracks"] / tracks.groupby("rank")["tracks"].transform("sum")
-    return blocks[["rank", "block"]].merge(tracks, how="left")["part"]
-
-
-@metric()
-def waits_by_region(summary: Summary) -> Table:
-    """`waits` by region."""
-    return waits(summary, "region")
-
-
-@metric()
-def waits_by_peer(summary: Summary) -> Table:
-    """`waits` by peer."""
-    return waits(summary, "peer")
+METRICS["waits_by_region"] = partial(waits, by="region")
+METRICS["waits_by_peer"] = partial(waits, by="peer")
 
 
 def blame_matrix(summary: Summary, region: str | None = None) -> Table:

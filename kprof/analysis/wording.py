@@ -38,15 +38,12 @@ def ratio(value: float) -> str:
     return f"{value:.1f}x" if value >= 0.995 else f"{value:.2g}x"
 
 
-def listed(parts: Sequence[str], separator: str = ", ") -> str:
-    """`a`, `a and b`, `a, b and c`.
-
-    Pass another separator if the parts contain commas.
-    """
+def listed(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
     if not parts:
         return ""
     *others, last = parts
-    return f"{separator.join(others)} and {last}" if others else last
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def counted(number: int, one: str, many: str) -> str:

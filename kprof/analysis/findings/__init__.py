@@ -26,11 +26,9 @@ from kprof.analysis.findings.doubt import Doubt, DoubtKind
 from kprof.analysis.findings.explanation import (
     Explanation,
     explain_growth,
-    explain_summary,
     explain_trace,
 )
-from kprof.analysis.findings.facts import Caused
-from kprof.analysis.findings.finding import Finding, Kind, RestsOn
+from kprof.analysis.findings.finding import Finding, Kind
 from kprof.analysis.findings.found import Findings, Rest
 from kprof.analysis.findings.limits import Limit, LimitKind
 from kprof.analysis.findings.parts import Part, breakdown
@@ -38,7 +36,6 @@ from kprof.analysis.findings.search import find
 from kprof.analysis.findings.when import When
 
 __all__ = [
-    "Caused",
     "Doubt",
     "DoubtKind",
     "Explanation",
@@ -49,11 +46,9 @@ __all__ = [
     "LimitKind",
     "Part",
     "Rest",
-    "RestsOn",
     "When",
     "breakdown",
     "explain_growth",
-    "explain_summary",
     "explain_trace",
     "find",
 ]

@@ -23,7 +23,11 @@ def finding_of(
     them. `main` is the class that gains almost all of it by itself, or None."""
     graph = basis.graph
     lengths = (graph.call_end - graph.call_start).astype(float)
-    costly = _costly(candidate, gains_ns / np.maximum(1.0, lengths))
+    shares = gains_ns / np.maximum(1.0, lengths)
+    costly = candidate.calls & (shares >= LEAST_OF_CALL * shares.max(initial=0.0))
+    if not costly.any():
+        # Others hide it there.
+        costly = candidate.calls
     when, period = when_of(candidate.calls, costly, candidate.excess, gains_ns, candidate.is_moving)
     gain, total = float(gains_ns.sum()), float(lengths.sum())
     kind = _kind(basis, candidate, main)
@@ -131,10 +135,3 @@ def _interval(gains: Floats, lengths: Floats) -> tuple[float, float]:
     low, high = (np.quantile(shares, [0.05, 0.95]) * total).tolist()
     low, high = min(low, without.min() * total), max(high, without.max() * total)
     return min(gain, max(0.0, float(low))), max(gain, min(total, float(high)))
-
-
-def _costly(candidate: Candidate, shares: Floats) -> Bools:
-    """Which of the calls that have it would get shorter, given by which share: all, unless others
-    hide it there."""
-    is_costly: Bools = candidate.calls & (shares >= LEAST_OF_CALL * shares.max(initial=0.0))
-    return is_costly if is_costly.any() else candidate.calls

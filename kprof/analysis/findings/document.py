@@ -6,7 +6,7 @@ python -m kprof.analysis.findings.document docs/findings.md
 from __future__ import annotations
 
 from kprof.analysis.findings.kinds import all_kinds
-from kprof.analysis.findings.limits import WORDS
+from kprof.analysis.findings.limits import LimitKind
 from kprof.pages import rewrite, with_table
 
 
@@ -21,7 +21,7 @@ def document(page: str) -> str:
         )
         for kind in sorted(all_kinds(), key=lambda kind: kind.name)
     ]
-    limits = [(f"`{kind.value}`", words.replays, words.advice) for kind, words in WORDS.items()]
+    limits = [(f"`{kind.value}`", kind.replays, kind.advice) for kind in LimitKind]
     changes = "what the replay changes"
     page = with_table(page, "kinds", [("kind", "what is found", changes, "rests on"), *kinds])
     return with_table(page, "limits", [("limit", changes, "what to do"), *limits])

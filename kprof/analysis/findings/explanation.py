@@ -66,7 +66,7 @@ def explain_summary(summary: Summary, left_out: frozenset[Kind] = frozenset()) -
     if replayed is None:
         return Explanation()
     basis = basis_of(replayed.graph)
-    search = Search(basis, candidates_of(basis, replayed.bound_ns, left_out))
+    search = Search(basis, candidates_of(basis, left_out))
     found = _explanation(search, replayed)
     return replace(
         found,
@@ -85,7 +85,7 @@ def explain_growth(base: Summary, candidate: Summary) -> Explanation:
     if before is None or after is None:
         return Explanation()
     basis = basis_of(after.graph)
-    bound_ns = max(before.bound_ns, after.bound_ns)
+    bound_ns = max(before.graph.bound_ns, after.graph.bound_ns)
     search = Search(basis, grown_since(basis, basis_of(before.graph), bound_ns))
     return _explanation(search, after)
 

@@ -46,19 +46,15 @@ from kprof.analysis.replay.replay import Edit
 from kprof.analysis.replay.spans import Floats
 
 
-def candidates_of(
-    basis: Basis, bound_ns: float = 0.0, left_out: frozenset[Kind] = frozenset()
-) -> list[Candidate]:
-    """All candidates, each by itself against the run as it was.
-
-    `bound_ns` is how far off two clocks may be, `left_out` what is in doubt in this recording.
-    """
+def candidates_of(basis: Basis, left_out: frozenset[Kind] = frozenset()) -> list[Candidate]:
+    """All candidates, each by itself against the run as it was; `left_out` is what is in doubt in
+    this recording."""
     kinds = [kind for kind in all_kinds() if kind not in left_out]
     found: list[Candidate] = []
     for number in range(len(basis.classes)):
         chosen = np.flatnonzero(basis.elements.kind == number)
         value_ns = basis.elements.value_ns[chosen].copy()
-        comparable = Comparable(basis, number, chosen, value_ns, bound_ns)
+        comparable = Comparable(basis, number, chosen, value_ns)
         for kind in kinds:
             found += kind.candidates(comparable)
     # What is usual would hide what is not: both shorten the same calls.
@@ -250,12 +246,6 @@ class Search:
         )
         return gains
 
-    def _gain_after(self, first: Candidate, then: Candidate) -> float:
-        """What a candidate gains on top of another."""
-        both = [first, union([first, then], then.places)]
-        gains = self._gains(both).sum(axis=1)
-        return float(gains[1] - gains[0])
-
     def _choose(self, candidates: list[Candidate], totals: Floats) -> int:
         """The best one; of those that gain about as much the one that takes the least away, unless
         the best one still pays without that: then both are causes, and the best one comes first.
@@ -269,9 +259,12 @@ class Search:
             if other != best and _is_part(candidates[other], candidates[best]):
                 close.append(other)
         least = min(close, key=lambda i: float(candidates[i].saved_ns.sum()))
-        least_ns = LEAST_GAIN * self.total_ns
-        if least != best and self._gain_after(candidates[least], candidates[best]) >= least_ns:
-            least = best
+        if least != best:
+            first, then = candidates[least], candidates[best]
+            both = [first, union([first, then], then.places)]
+            alone_ns, both_ns = self._gains(both).sum(axis=1).tolist()
+            if both_ns - alone_ns >= LEAST_GAIN * self.total_ns:
+                least = best
         for other in np.flatnonzero(totals >= ABOUT_AS_MUCH * totals[least]).tolist():
             if candidates[least].is_moving and candidates[other].places[0].is_processor:
                 # Blocks move over an SM that is slow.

@@ -3,18 +3,7 @@ the order of waits.
 
 Nobody is to blame for these, so they are no findings: every block waits at a barrier. But where
 nothing stands out, they are what a run is made of. Each is a replay of what the findings leave,
-without one thing; they overlap, and so they do not add up.
-
-    lock           everybody gets it at once
-    barrier        nobody waits for others there
-    transfers      data is there as soon as it is sent
-    arrival order  a track takes what comes first; what follows all of its waits stays behind them
-    waves          blocks that found no room at first: their work dealt out evenly over the places
-    launches       a block begins when the block of its number of the launch before has ended
-    between launches    a launch begins when the one before it on its rank has ended
-    serial         what only one rank does takes no time
-    few blocks     the work of launches with few blocks is spread over all processors
-    few producers, shallow queue, small items    queues between warps of a block: see queues.py
+without one thing (`LimitKind.replays`); they overlap, and so they do not add up.
 """
 
 from __future__ import annotations
@@ -22,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -41,95 +30,93 @@ _GONE_NS: Final = 1e15
 
 
 class LimitKind(str, Enum):
-    """The list of the module."""
-
-    LOCK = "lock"
-    BARRIER = "barrier"
-    TRANSFERS = "transfers"
-    ARRIVAL_ORDER = "arrival_order"
-    WAVES = "waves"
-    LAUNCHES = "launches"
-    BETWEEN_LAUNCHES = "between_launches"
-    SERIAL = "serial"
-    FEW_BLOCKS = "few_blocks"
-    FEW_PRODUCERS = "few_producers"
-    SHALLOW_QUEUE = "shallow_queue"
-    SMALL_ITEMS = "small_items"
-
-
-class Words(NamedTuple):
     """What a limit is, what to do about it, and, for the documentation, what the replay changes."""
 
     fact: str
     advice: str
     replays: str
 
+    def __new__(cls, name: str, fact: str, advice: str, replays: str) -> LimitKind:
+        """A member is its name, with words."""
+        kind = str.__new__(cls, name)
+        kind._value_, kind.fact, kind.advice, kind.replays = name, fact, advice, replays
+        return kind
 
-WORDS: Final = {
-    LimitKind.LOCK: Words(
+    LOCK = (
+        "lock",
         "Blocks take turns at the lock ({region})",
         "give each block its own part, or combine before taking the lock",
         "everybody gets it at once",
-    ),
-    LimitKind.BARRIER: Words(
+    )
+    BARRIER = (
+        "barrier",
         "All blocks wait at {region} for the last one",
         "let blocks wait only for the data they need",
         "nobody waits for others there",
-    ),
-    LimitKind.TRANSFERS: Words(
+    )
+    TRANSFERS = (
+        "transfers",
         "Blocks wait while data is in flight",
         "send earlier, or overlap transfers with other work",
         "data is there as soon as it is sent",
-    ),
-    LimitKind.ARRIVAL_ORDER: Words(
+    )
+    ARRIVAL_ORDER = (
+        "arrival_order",
         "Waits take peers in a fixed order instead of the order of arrival",
         "poll all peers and take what arrives first",
         "a track takes first what comes first",
-    ),
-    LimitKind.WAVES: Words(
+    )
+    WAVES = (
+        "waves",
         "Not all blocks fit at once, and the last wave is not full",
         "choose a grid that fills its last wave, or use persistent blocks",
         "blocks that found no room are dealt out over those that did",
-    ),
-    LimitKind.LAUNCHES: Words(
+    )
+    LAUNCHES = (
+        "launches",
         "Every launch waits for all blocks of the previous one",
         "fuse the launches, or let blocks wait only for the data they need",
         "a block begins when its counterpart of the previous launch has ended",
-    ),
-    LimitKind.BETWEEN_LAUNCHES: Words(
+    )
+    BETWEEN_LAUNCHES = (
+        "between_launches",
         "Nothing runs between one launch and the next",
         "capture the launches in a graph, fuse them, or look at what the host does between them",
         "a launch begins when the one before it on its rank has ended",
-    ),
-    LimitKind.SERIAL: Words(
+    )
+    SERIAL = (
+        "serial",
         "Only {who} runs {region}, and the others wait",
         "divide it over the ranks, or move it behind what others wait for",
         "what only one of the ranks does takes no time",
-    ),
-    LimitKind.FEW_BLOCKS: Words(
+    )
+    FEW_BLOCKS = (
+        "few_blocks",
         "Few blocks do all the work, and most SMs (CUs) are idle",
         "spread the work over more blocks, at least one per SM",
         "the work is spread over all SMs (CUs); only where fewer than a third of them have a "
         "block, and one works 20 us and half of the call",
-    ),
-    LimitKind.FEW_PRODUCERS: Words(
+    )
+    FEW_PRODUCERS = (
+        "few_producers",
         "Too few warps run {region}, and the others wait for them",
         "run it on twice as many warps, or let each of them load further ahead",
         "twice as many warps fill a queue between warps of a block; each item takes as long as it "
         "did",
-    ),
-    LimitKind.SHALLOW_QUEUE: Words(
+    )
+    SHALLOW_QUEUE = (
+        "shallow_queue",
         "Warps stall before {region} because their queue is full",
         "double the depth of the queue",
         "that queue has twice as many places",
-    ),
-    LimitKind.SMALL_ITEMS: Words(
+    )
+    SMALL_ITEMS = (
+        "small_items",
         "Items of {region} are small, and handing them over takes time",
         "make items twice as large, for half as many flags and waits",
         "two of its items are one: half of the looks at flags, and of the time between spans, is "
         "gone",
-    ),
-}
+    )
 
 
 @dataclass(frozen=True)
@@ -159,7 +146,7 @@ class Limit:
     def fact(self) -> str:
         """What the design is."""
         if self.blocks is None:
-            return WORDS[self.kind].fact.format(region=self.region, who=members("rank", self.ranks))
+            return self.kind.fact.format(region=self.region, who=members("rank", self.ranks))
         used, processors = self.blocks
         does = "block does" if used == 1 else "blocks do"
         idle = f"{processors - used} of {processors} SMs (CUs) are idle"
@@ -174,12 +161,17 @@ class Limit:
     @property
     def by_design(self) -> str:
         """The sentence as it stands beside others."""
-        return f"By design: {self.sentence[0].lower()}{self.sentence[1:]}"
+        return by_design(self.sentence)
 
     @property
     def advice(self) -> str:
         """What would change the design."""
-        return WORDS[self.kind].advice
+        return self.kind.advice
+
+
+def by_design(text: str) -> str:
+    """A text about a design as it stands beside findings."""
+    return f"By design: {text[0].lower()}{text[1:]}"
 
 
 def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ...]:
@@ -197,7 +189,10 @@ def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ..
         gain = base - other
         if gain >= least_share * before:
             blocks = _fewest_blocks(graph) if kind is LimitKind.FEW_BLOCKS else None
-            ranks = _ranks_with(graph, region) if kind is LimitKind.SERIAL else ()
+            ranks: tuple[int, ...] = ()
+            if kind is LimitKind.SERIAL:
+                its = graph.spans.region == graph.spans.region_names.index(region or "")
+                ranks = tuple(np.unique(graph.spans.rank[its]).tolist())
             found.append(Limit(kind, region, gain, gain / before, blocks, ranks))
     return tuple(sorted(found, key=lambda limit: -limit.gain_ns))
 
@@ -242,7 +237,7 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
         yield LimitKind.SERIAL, name, _total_ns(replay, edit)
     for name, filled_by, queued, edit in changes_of(graph):
         filler = graph.spans.region_names[filled_by]
-        yield LimitKind(name), filler, _total_ns(Replay(queued), edit)
+        yield LimitKind[name.upper()], filler, _total_ns(Replay(queued), edit)
     if arrival := in_order_of_arrival(graph, replay):
         yield LimitKind.ARRIVAL_ORDER, None, _total_ns(arrival)
     if free := without_launch_order(graph):
@@ -285,12 +280,6 @@ def _of_one_rank(graph: Graph) -> Iterator[tuple[str, Edit]]:
         at = np.flatnonzero(~graph.is_wait & (spans.region == region))
         if len(np.unique(spans.rank[at])) == 1:
             yield spans.region_names[region], Edit(own=Change(at, graph.own_ns[at]))
-
-
-def _ranks_with(graph: Graph, region: str | None) -> tuple[int, ...]:
-    spans = graph.spans
-    number = spans.region_names.index(region or "")
-    return tuple(int(rank) for rank in np.unique(spans.rank[spans.region == number]))
 
 
 def _spread_over_processors(graph: Graph) -> Edit | None:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from kprof.analysis.findings.facts import Where
 from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.limits import Limit, LimitKind
@@ -37,7 +39,10 @@ def place_of(summary: Summary, finding: Finding, ordinals: Sequence[int]) -> Whe
 
     `ordinals` are the calls of its gains, in order.
     """
-    ordinal = _costliest(finding, ordinals)
+    ordinal = ordinals[0] if ordinals else 0
+    if finding.gains_ns:
+        # The call that gains most; where no gain is known, the first one.
+        ordinal = ordinals[int(np.argmax(finding.gains_ns))]
     shown = finding.kind.shown_at(summary, finding, ordinal)
     if shown is not None:
         return shown
@@ -85,14 +90,6 @@ def place_of_design(summary: Summary, limit: Limit, ordinals: Sequence[int]) -> 
     if len(others) == 1 or limit.kind is LimitKind.FEW_BLOCKS:
         tracks = ((rank, block), (rank, LAUNCHES))
     return _window(summary, f"{rows.about} AND s.ordinal = {ordinal}"), tracks
-
-
-def _costliest(finding: Finding, ordinals: Sequence[int]) -> int:
-    """The call that gains most; where no gain is known, the first one."""
-    if not finding.gains_ns:
-        return ordinals[0] if ordinals else 0
-    gains = dict(zip(ordinals, finding.gains_ns, strict=True))
-    return max(ordinals, key=lambda ordinal: gains[ordinal])
 
 
 def _candidates(summary: Summary, finding: Finding) -> list[_Rows]:

@@ -26,11 +26,18 @@ _MOST_NAMED: Final = 3
 def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Finding]) -> Rest:
     """How much the findings explain together, and what is left."""
     explained = min(1.0, sum(finding.share for finding in findings))
-    useful = _useful(summary)
+    useful = None
+    if summary.trace.is_on_one_clock:
+        efficiency = steady_efficiency(summary)["parallel_efficiency"]
+        useful = float(efficiency.iloc[0]) if len(efficiency) else 1.0
     unexplained = None if useful is None else max(0.0, 1.0 - explained - useful)
     made_of = _made_of(summary)
     parts = ingredients(summary, made_of)
-    below = _below(summary, explanation)
+    below = ""
+    if (found := explanation.below) is not None:
+        # What a reader of the counts would ask about, and why it is no finding.
+        said = found.kind.looked_up(summary, found).sentence
+        below = f"{said}, less than the {percent(LEAST_GAIN)} of a finding"
     seen = explanation.differences
     rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts, below, seen)
     rest = replace(rest, refused=explanation.refused)
@@ -54,14 +61,6 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
     return replace(rest, sentence=text)
 
 
-def _below(summary: Summary, explanation: Explanation) -> str:
-    """What a reader of the counts would ask about, and why it is no finding."""
-    if explanation.below is None:
-        return ""
-    below = explanation.below.kind.looked_up(summary, explanation.below)
-    return f"{below.sentence}, less than the {percent(LEAST_GAIN)} of a finding"
-
-
 def _after_findings(rest: Rest, total_ns: float) -> str:
     together = (
         f"Together, the findings would save {percent(rest.explained)} of {duration(total_ns)}"
@@ -77,17 +76,12 @@ def _after_findings(rest: Rest, total_ns: float) -> str:
     return f"{together}. {work}; {left}{_path(rest.made_of)}{_speed(rest.ingredients)}"
 
 
-def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
+def _path(made_of: tuple[tuple[str, float], ...]) -> str:
     """The largest parts of the critical path, or nothing where no part is large."""
     named = [
         f"{percent(share)} {what}" for what, share in made_of[:_MOST_NAMED] if share >= LEAST_PART
     ]
-    return f"A typical call is {listed(named)}" if named else ""
-
-
-def _path(made_of: tuple[tuple[str, float], ...]) -> str:
-    made = typical_call_of(made_of)
-    return f". {made}" if made else ""
+    return f". A typical call is {listed(named)}" if named else ""
 
 
 def _speed(parts: Sequence[Ingredient], before: str = ". ") -> str:
@@ -95,14 +89,6 @@ def _speed(parts: Sequence[Ingredient], before: str = ". ") -> str:
     differs, that is what is left to ask."""
     speed = next((part.speed for part in parts if part.speed), "")
     return f"{before}{speed}" if speed else ""
-
-
-def _useful(summary: Summary) -> float | None:
-    """The parallel efficiency; None where ranks have no clock in common."""
-    if not summary.trace.is_on_one_clock:
-        return None
-    table = steady_efficiency(summary)
-    return float(table["parallel_efficiency"].iloc[0]) if len(table) else 1.0
 
 
 def _made_of(summary: Summary) -> tuple[tuple[str, float], ...]:

@@ -63,7 +63,14 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     except CallTooLargeError as error:
         if sample := some_blocks(summary):
             return _find_among(sample[0], [sample[1], *doubts])
-        return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
+        doubt = Doubt(
+            DoubtKind.NOT_REPLAYED,
+            f"Gains cannot be computed: {error.reason}",
+            error.remedy,
+            frozenset({RestsOn.TIMES}),
+            is_grave=True,
+        )
+        return _by_count(summary, [doubt, *doubts], taken_out)
     limits = _known_limits(summary, explanation.limits, taken_out)
     explanation = replace(explanation, limits=limits)
     recorded = frozenset(info.rank for info in summary.trace.ranks if info.is_recorded)
@@ -75,6 +82,10 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     # What may gain nothing stands below what surely gains something.
     findings.sort(key=lambda finding: finding.interval_ns[0] <= 0)
     rest = rest_of(summary, explanation, findings)
+    design = limit_in_front(rest, findings)
+    if design is not None:
+        where_ns, tracks = place_of_design(summary, design, explanation.ordinals)
+        design = replace(design, where_ns=where_ns, tracks=tracks)
     return Findings(
         (*doubts, *_of_sample(explanation)),
         tuple(_in_trace(summary, explanation, findings)),
@@ -82,19 +93,8 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
         explanation.ordinals,
         explanation.num_calls,
         explanation.total_ns,
-        _headline(summary, rest, findings, explanation.ordinals),
+        design,
     )
-
-
-def _headline(
-    summary: Summary, rest: Rest, findings: Sequence[Finding], ordinals: Sequence[int]
-) -> Limit | None:
-    """The limit that the headline is about, with its place in the trace."""
-    limit = limit_in_front(rest, findings)
-    if limit is None:
-        return None
-    where_ns, tracks = place_of_design(summary, limit, ordinals)
-    return replace(limit, where_ns=where_ns, tracks=tracks)
 
 
 def _looked_up(summary: Summary, finding: Finding) -> Finding:
@@ -160,16 +160,6 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Kind])
     if not any(kind.counts_items for kind in kinds):
         said = "This recording allows no other conclusion"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
-
-
-def _not_replayed(error: CallTooLargeError) -> Doubt:
-    return Doubt(
-        DoubtKind.NOT_REPLAYED,
-        f"Gains cannot be computed: {error.reason}",
-        error.remedy,
-        frozenset({RestsOn.TIMES}),
-        is_grave=True,
-    )
 
 
 def _named(summary: Summary, findings: Sequence[Finding]) -> list[Finding]:

@@ -38,7 +38,9 @@ def when_of(
         return When.ONCE, 0
     if is_moving:
         return When.MOVING, 0
-    if _is_growing(excess, gains):
+    third = max(1, count // 3)
+    is_up = gains[-third:].mean() > 2 * max(0.0, gains[:third].mean())
+    if is_up and grows(excess) and grows(gains):
         return When.GROWING, 0
     if costly.sum() >= NEARLY_ALL_CALLS * count:
         return When.ALWAYS, 0
@@ -52,12 +54,6 @@ def grows(by_call: Floats) -> bool:
         return False
     numbers = np.arange(len(by_call))
     return bool(np.corrcoef(numbers, by_call)[0, 1] > GROWTH_CORRELATION)
-
-
-def _is_growing(excess: Floats, gains: Floats) -> bool:
-    third = max(1, len(gains) // 3)
-    is_up = gains[-third:].mean() > 2 * max(0.0, gains[:third].mean())
-    return bool(is_up and grows(excess) and grows(gains))
 
 
 def _period_of(mask: Bools) -> int:

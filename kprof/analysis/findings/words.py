@@ -182,7 +182,9 @@ def growth(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
     as_long = _as_long(finding, measured, is_gone)
     if finding.region:
         takes = "took" if is_gone else "takes"
-        return f"{finding.region} of {_where_it_grew(finding)} {takes} {as_long}"
+        is_moving = finding.when is When.MOVING
+        where = "one block, a different one each time," if is_moving else lowered(place(finding))
+        return f"{finding.region} of {where} {takes} {as_long}"
     takes = "took" if is_gone else "takes" if is_singular(finding) else "take"
     if not finding.ranks and not finding.blocks:
         # A factor would be that of some regions, which the sentence does not name.
@@ -198,9 +200,3 @@ def _as_long(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
         return f"{text}, with {ratio(measured.work[0])} the {measured.work[1]}"
     has_waits = measured or finding.when is When.MOVING
     return text if has_waits else f"{text}, waits excluded"
-
-
-def _where_it_grew(finding: Facts) -> str:
-    if finding.when is When.MOVING:
-        return "one block, a different one each time,"
-    return lowered(place(finding))

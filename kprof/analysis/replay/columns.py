@@ -30,6 +30,15 @@ def extents(groups: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     return first, last
 
 
+def running(begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The moments at which something begins or ends, and how many run from each on. One that begins
+    where another ends does not run beside it."""
+    moments = np.r_[begins, ends]
+    steps = np.repeat([1, -1], [len(begins), len(ends)])
+    order = np.lexsort((steps, moments))
+    return moments[order], np.cumsum(steps[order])
+
+
 def turns_of(groups: Ints, by: Ints | None = None) -> Ints:
     """The position of every element in its group (from 0), sorted by `by` or in the given order."""
     order = np.lexsort((np.arange(len(groups)) if by is None else by, groups))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +16,6 @@ from kprof.analysis.replay.spans import load_spans
 from kprof.analysis.summary import Summary, sql_list
 from kprof.analysis.warmup import warm_up_of
 from kprof.errors import CallTooLargeError, SelectionError
-from kprof.trace import Trace
 
 ACROSS_RANKS: Final = "what depends on what across ranks"
 # The critical path and delay costs walk single spans in Python, too slowly for larger calls.
@@ -34,7 +32,6 @@ class ReplayedCalls:
     how many calls the trace has."""
 
     graph: Graph
-    bound_ns: float
     ordinals: tuple[int, ...]
     warm_up: tuple[int, ...]
     num_calls: int
@@ -89,21 +86,17 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     steady = lengths.drop(list(warm_up))
     sample = _sample(steady.to_numpy(dtype=float), spans_per_call)
     wanted = [int(steady.index[position]) for position in sample]
-    bound_ns = worst_bound_ns(summary)
-    spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
+    trace = summary.trace
+    if len(wanted) < len(ordinals):
+        # No other launches are read and paired.
+        starts = launches_of_calls(summary)
+        launches = starts.loc[starts["ordinal"].isin(wanted), "launch"]
+        trace = trace.select(launches=sorted({int(launch) for launch in launches}))
+    spans = load_spans(trace, wanted)
     if not summary.trace.is_on_one_clock:
         spans = begun_together(spans)
-    graph = build_graph(spans, bound_ns)
-    return ReplayedCalls(graph, bound_ns, tuple(wanted), warm_up, len(ordinals))
-
-
-def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
-    """The launches of some calls, so that no others are read and paired."""
-    if len(ordinals) == num_calls:
-        return summary.trace
-    starts = launches_of_calls(summary)
-    launches = starts.loc[starts["ordinal"].isin(ordinals), "launch"]
-    return summary.trace.select(launches=sorted({int(launch) for launch in launches}))
+    graph = build_graph(spans, worst_bound_ns(summary))
+    return ReplayedCalls(graph, tuple(wanted), warm_up, len(ordinals))
 
 
 def _sample(lengths: np.ndarray, spans_per_call: float) -> list[int]:

@@ -34,7 +34,7 @@ class Spans:
     send                 the span that releases a wait
     peer                 the rank in the payload, else the peer of the span before it
     region               indexes `region_names` and `categories`
-    launch_kernel, ...   one entry per launch
+    launch_kernel, ...   one entry per launch; 0 SMs (CUs) where that is not known
     step_ns              the step of the coarsest clock
     """
 
@@ -97,6 +97,9 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
     previous = np.arange(len(track), dtype=np.int64) - 1
     previous[np.r_[True, track[1:] != track[:-1]] if len(track) else []] = -1
     kernels, blocks = _launches(trace, table, launch)
+    num_processors = {info.rank: info.num_processors for info in trace.ranks}
+    rank_of_launch = table["rank"][np.unique(launch, return_index=True)[1]].tolist()
+    processors = [num_processors.get(rank, 0) for rank in rank_of_launch]
     origin = int(table["start_ns"].min(initial=np.iinfo(np.int64).max))
     return Spans(
         call=call.astype(np.int64),
@@ -118,7 +121,7 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         ordinals=tuple(int(ordinal) for ordinal in known),
         launch_kernel=kernels,
         launch_blocks=blocks,
-        launch_processors=_processors(trace, table["rank"], launch),
+        launch_processors=np.array(processors, dtype=np.int64),
         region_names=("unknown region", *trace.regions.names),
         categories=("other", *[region.category.value for region in trace.regions.regions]),
     )
@@ -193,13 +196,6 @@ def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
     is_known = (ordered[places[0]] == waits) & (ordered[places[1]] == sends)
     send[order[places[0][is_known]]] = order[places[1][is_known]]
     return send
-
-
-def _processors(trace: Trace, rank: Ints, launch: Ints) -> Ints:
-    """How many SMs (CUs) the device of every launch has; 0 if that is not known."""
-    known = {info.rank: info.num_processors for info in trace.ranks}
-    first = np.unique(launch, return_index=True)[1]
-    return np.array([known.get(number, 0) for number in rank[first].tolist()], dtype=np.int64)
 
 
 def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:

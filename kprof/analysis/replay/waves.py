@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.replay.columns import extents, firsts_of, runs_of
+from kprof.analysis.replay.columns import extents, firsts_of, running, runs_of
 from kprof.analysis.replay.spans import Ints, Spans
 
 # Finding a free place takes as many steps as there are blocks, for each block.
@@ -55,7 +55,7 @@ def _wave_of(spans: Spans, first: Ints, last: Ints, before: Ints) -> Wave | None
     blocks = np.unique(spans.block[first], return_inverse=True)[1]
     block_start, block_end = extents(blocks, starts, ends)
     count = len(block_start)
-    room = _most_at_once(block_start, block_end)
+    room = max(1, int(running(block_start, block_end)[1].max()))
     if room == count:
         return None
     late = _took_place_of(block_start, block_end, spans.processor[first[firsts_of(blocks)]], room)
@@ -74,14 +74,6 @@ def _wave_of(spans: Spans, first: Ints, last: Ints, before: Ints) -> Wave | None
             firsts, lasts = ([column[at] for at in of_block] for column in (first, last))
             return Wave(room, tuple(firsts), tuple(lasts), opened)
     return None
-
-
-def _most_at_once(starts: Ints, ends: Ints) -> int:
-    """How many of these ran at the same time, at least one. A block that ends makes room for one
-    that starts at the same time."""
-    times = np.r_[starts, ends]
-    change = np.r_[np.ones(len(starts), dtype=np.int64), -np.ones(len(ends), dtype=np.int64)]
-    return max(1, int(np.cumsum(change[np.lexsort((change, times))]).max()))
 
 
 def _opened(ends: Ints, room: int) -> Ints:

@@ -122,14 +122,13 @@ class Comparable:
     """The elements of one class, which do the same thing: kinds look for candidates in these.
 
     `number` is that of the class, `value_ns` what is left to explain of each element: a kind takes
-    out what it has found, for those after it. `bound_ns` is how far off two clocks may be.
+    out what it has found, for those after it.
     """
 
     basis: Basis
     number: int
     chosen: Ints
     value_ns: Floats
-    bound_ns: float
 
     @property
     def family(self) -> Family:
@@ -150,6 +149,11 @@ class Comparable:
     def floor_ns(self) -> float:
         """Less than this in a call is not looked at; above 0, also where all is one moment."""
         return max(LEAST_SAVED[self.family] * self.basis.call_ns, LEAST_FLOOR_NS)
+
+    @property
+    def bound_ns(self) -> float:
+        """How far off two clocks may be."""
+        return self.basis.graph.bound_ns
 
     @property
     def classes(self) -> frozenset[int]:

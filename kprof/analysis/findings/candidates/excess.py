@@ -78,15 +78,6 @@ class Deviation:
         return is_in
 
 
-@dataclass(frozen=True)
-class Deviations:
-    """For one class: its deviations, an element's usual time, and the floor added to sums."""
-
-    deviations: list[Deviation]
-    usual_ns: float
-    floor_ns: float
-
-
 def cells_of(call: Ints, first: Ints, second: Ints, value: Floats) -> tuple[Cells, Ints]:
     """The cells of elements, and the cell of every element."""
     members, inverse = grouped(call, first, second)
@@ -109,9 +100,12 @@ def cells_of_elements(elements: Elements, chosen: Ints, value: Floats) -> tuple[
 
 def find_deviations(
     cells: Cells, floor_ns: float, num_calls: int, spread: float = 0.0, low: float = LOW
-) -> Deviations:
-    """The deviations of a class. `floor_ns` is added to every sum: what is small against it is not
-    looked at; `spread` is that of the logarithm of one element."""
+) -> tuple[list[Deviation], float]:
+    """The deviations of a class, and an element's usual time in ns.
+
+    `floor_ns` is added to every sum: what is small against it is not looked at; `spread` is that of
+    the logarithm of one element.
+    """
     # Where nothing takes any time, 0 is as long as usual.
     floor_ns = max(floor_ns, LEAST_FLOOR_NS)
     usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
@@ -124,7 +118,7 @@ def find_deviations(
     usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma))))
     y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
     sigma = _spread(_by_call(cells, y), cells, spread, min(low, LOW))
-    return Deviations(deviations_of(cells, y, sigma, num_calls), usual, floor_ns)
+    return deviations_of(cells, y, sigma, num_calls), usual
 
 
 def sizes_of_calls(cells: Cells) -> Floats:
@@ -240,7 +234,10 @@ def _step(
     bounds = np.r_[0, np.cumsum(np.bincount(inverse, minlength=len(examples)))]
     is_constant = bool((keys[0] == 0).all()) and not np.array_equal(keys[0], cells.call)
     deviations = []
-    for number in _worth_a_look(residual, inverse, len(examples)):
+    # Only groups with a cell that could make them stand out.
+    highest = np.full(len(examples), -np.inf)
+    np.maximum.at(highest, inverse, residual)
+    for number in np.flatnonzero(highest > GROUP).tolist():
         members = order[bounds[number] : bounds[number + 1]]
         height = _height(residual[members], sigma[members])
         if (
@@ -283,13 +280,6 @@ def _is_shared(
         if np.quantile(of_places, 0.5, method="lower") < SHARED_BY_PLACES * height:
             return False
     return True
-
-
-def _worth_a_look(residual: Floats, inverse: Ints, count: int) -> list[int]:
-    """Groups with at least one cell that could make them stand out."""
-    highest = np.full(count, -np.inf)
-    np.maximum.at(highest, inverse, residual)
-    return [int(number) for number in np.flatnonzero(highest > GROUP)]
 
 
 def _height(y: Floats, sigma: Floats) -> float | None:

@@ -60,7 +60,8 @@ def _by_place(basis: Basis, single: list[Candidate]) -> list[Candidate]:
     groups: dict[tuple[str | None, Place], list[Candidate]] = {}
     starts: dict[tuple[str | None, Place], list[Candidate]] = {}
     for candidate in single:
-        chosen = starts if _is_start(basis, candidate) else groups
+        is_start = all(basis.classes[n].family is Family.LAUNCH for n in candidate.classes)
+        chosen = starts if is_start else groups
         chosen.setdefault((candidate.kind, candidate.places[0]), []).append(candidate)
     united = {key: union(members, members[0].places) for key, members in groups.items()}
     apart = []
@@ -78,10 +79,6 @@ def _comes_with(start: Candidate, work: Candidate) -> bool:
     """Whether work is slow in no call but those that start late; of few calls that is chance."""
     is_both = work.calls & start.calls
     return bool(is_both.sum() >= max(NOT_BY_CHANCE, ALL_BUT_FEW * work.calls.sum()))
-
-
-def _is_start(basis: Basis, candidate: Candidate) -> bool:
-    return all(basis.classes[n].family is Family.LAUNCH for n in candidate.classes)
 
 
 def _is_chance(basis: Basis, candidate: Candidate) -> bool:

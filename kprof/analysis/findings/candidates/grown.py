@@ -73,7 +73,7 @@ def _grown(basis: Basis, kind: int, before: Cells, bound_ns: float) -> list[Cand
     if len(before.call) == 0 or len(cells.call) == 0:
         return []
     value = basis.elements.value_ns[chosen]
-    one = Comparable(basis, kind, chosen, value, bound_ns)
+    one = Comparable(basis, kind, chosen, value)
     # What clocks cannot tell is no growth of what two ranks have to do with.
     is_across = one.family in (Family.TRAVEL, Family.LAUNCH)
     floor_ns = max(one.floor_ns, bound_ns if is_across else 0.0)

@@ -32,10 +32,10 @@ def slow_places(one: Comparable) -> list[Candidate]:
     size = sizes_of_calls(cells)
     cells, value = replace(cells, sum_ns=cells.sum_ns / size), value / size[cell]
     spread = log_spread(value, floor_ns / float(cells.count.mean()))
-    excesses = find_deviations(cells, floor_ns, one.basis.num_calls, spread)
+    deviations, usual_ns = find_deviations(cells, floor_ns, one.basis.num_calls, spread)
     found = []
-    for deviation in excesses.deviations:
-        saved = saved_by(cells, cell, value, deviation, excesses.usual_ns, floor_ns)
+    for deviation in deviations:
+        saved = saved_by(cells, cell, value, deviation, usual_ns, floor_ns)
         # Slow items were taken out of `value`; those of a slow place are slow twice.
         saved *= elements.value_ns[chosen] / np.maximum(value, 1e-9)
         place = _place(one, deviation)
@@ -54,12 +54,12 @@ def slow_processors(one: Comparable) -> list[Candidate]:
         return []
     cells, cell = cells_of(elements.call[one.chosen], rank, processor, one.value_ns)
     spread = log_spread(one.value_ns, one.floor_ns / float(cells.count.mean()))
-    excesses = find_deviations(cells, one.floor_ns, one.basis.num_calls, spread)
+    deviations, usual_ns = find_deviations(cells, one.floor_ns, one.basis.num_calls, spread)
     found = []
-    for deviation in excesses.deviations:
+    for deviation in deviations:
         if deviation.first == ALL or deviation.second == ALL or deviation.calls.sum() < 2:
             continue
-        saved = saved_by(cells, cell, one.value_ns, deviation, excesses.usual_ns, one.floor_ns)
+        saved = saved_by(cells, cell, one.value_ns, deviation, usual_ns, one.floor_ns)
         if np.bincount(block, weights=saved).max() > MOSTLY_WITHIN * saved.sum():
             # That block is slow, and not the SM that it runs on.
             continue

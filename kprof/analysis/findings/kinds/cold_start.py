@@ -15,7 +15,6 @@ from kprof.analysis.findings.thresholds import (
     NEARLY_ALL_COLD,
 )
 from kprof.analysis.replay.elements import Family
-from kprof.analysis.replay.spans import Bools
 from kprof.analysis.wording import ratio
 
 
@@ -36,7 +35,9 @@ class ColdStart(Kind):
             return []
         elements, chosen, value = comparable.basis.elements, comparable.chosen, comparable.value_ns
         is_first = elements.turn[chosen] == 0
-        if not _can_tell(is_first):
+        # Enough tracks, and enough later events on each to compare with.
+        num_first = int(is_first.sum())
+        if num_first < LEAST_ELEMENTS or len(is_first) < (1 + LATER_PER_TRACK) * num_first:
             return []
         usual_ns = max(float(np.median(value[~is_first])), comparable.least_ns)
         cold_ns = float(np.median(value[is_first]))
@@ -67,9 +68,3 @@ class ColdStart(Kind):
 
 
 KIND = ColdStart()
-
-
-def _can_tell(is_first: Bools) -> bool:
-    """Whether there are enough tracks, and enough later events on each to compare with."""
-    num_first = int(is_first.sum())
-    return num_first >= LEAST_ELEMENTS and len(is_first) >= (1 + LATER_PER_TRACK) * num_first

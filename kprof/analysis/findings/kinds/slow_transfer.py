@@ -85,12 +85,12 @@ def _slow_links(one: Comparable) -> list[Candidate]:
     seen_ns = np.minimum(seen_ns, _best_ns(elements, part, seen_ns))
     cells, cell = cells_of_elements(elements, part, seen_ns)
     spread = _spread(elements, part, seen_ns, floor_ns / float(cells.count.mean()))
-    excesses = find_deviations(cells, floor_ns, basis.num_calls, spread, _low(cells))
+    deviations, usual_ns = find_deviations(cells, floor_ns, basis.num_calls, spread, _low(cells))
     found = []
-    for deviation in _whole(elements, part, excesses.deviations):
-        deviation = _with_unknown(elements, chosen, deviation, excesses.usual_ns)
-        deviation = _wherever_it_can_be(basis, chosen, deviation, excesses.usual_ns)
-        saved = saved_by(cells, cell, seen_ns, deviation, excesses.usual_ns, floor_ns)
+    for deviation in _whole(elements, part, deviations):
+        deviation = _with_unknown(elements, chosen, deviation, usual_ns)
+        deviation = _wherever_it_can_be(basis, chosen, deviation, usual_ns)
+        saved = saved_by(cells, cell, seen_ns, deviation, usual_ns, floor_ns)
         share = np.minimum(1.0, saved / np.maximum(seen_ns, 1e-9))
         saved = np.where(elements.is_seen[part], elements.value_ns[part] * share, 0.0)
         if (saved > 0).any() and float(

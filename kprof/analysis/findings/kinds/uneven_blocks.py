@@ -15,7 +15,6 @@ from kprof.analysis.findings.places import worst_beside_idle
 from kprof.analysis.findings.thresholds import FLOOR, MOST_LAUNCHES, MOST_OF_WORK, UNEVEN
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
-from kprof.analysis.replay.spans import Bools, Ints
 from kprof.analysis.summary import Summary
 from kprof.analysis.wording import percent
 
@@ -89,7 +88,9 @@ def _uneven(one: Comparable) -> list[Candidate]:
     blocks = spans.launch_blocks[launch]
     even = np.ceil(total[launch] / blocks)
     has_many = count > UNEVEN * even
-    if _is_of_few_launches(launch, has_many):
+    # A block that has too many on one rank has a surplus. A region is dealt out unevenly where it
+    # is so everywhere.
+    if len(np.unique(launch[has_many])) <= MOST_LAUNCHES * len(np.unique(launch)):
         return []
     if usual * float((count - even)[has_many].max(initial=0.0)) < 3 * FLOOR * basis.call_ns:
         return []
@@ -100,14 +101,6 @@ def _uneven(one: Comparable) -> list[Candidate]:
     is_in = saved > 0
     what = (Place(ALL, ALL),), one.classes, excess, chosen[is_in], saved[is_in]
     return [Candidate(KIND.name, *what, is_alone=True, counts_items=True)]
-
-
-def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:
-    """A block that has too many on one rank has a surplus.
-
-    A region is dealt out unevenly where it is so everywhere.
-    """
-    return len(np.unique(launch[has_many])) <= MOST_LAUNCHES * len(np.unique(launch))
 
 
 def _blocks_at_work(summary: Summary, region: str | None) -> Particulars | None:

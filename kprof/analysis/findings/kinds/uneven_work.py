@@ -177,7 +177,7 @@ def _places_with_more(
     )
     cells = Cells(count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns)
     floor_ns = FLOOR * one.basis.call_ns
-    deviations = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5).deviations
+    deviations, _ = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5)
     for deviation in (_as_counted(deviation, deviations, count) for deviation in deviations):
         is_in_cell = members(cells, deviation)
         # Five items cannot be dealt out over four blocks so that none has two.
