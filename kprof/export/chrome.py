@@ -19,7 +19,6 @@ from kprof.export.model import (
     CounterPoints,
     Header,
     OverlaySlice,
-    Rank,
     Track,
     TrackKind,
 )
@@ -70,9 +69,11 @@ class ChromeWriter:
         self._first_tid = max((rank.rank for rank in header.ranks), default=0)
         self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
         for order, rank in enumerate(header.ranks):
+            # Viewers append the process id, which is the rank: `host0, NVIDIA H200, rank`.
+            name = f"{rank.place}, rank" if rank.place else "Rank"
             self._write(
                 [
-                    _metadata(rank.rank, 0, "process_name", {"name": _process_name(rank)}),
+                    _metadata(rank.rank, 0, "process_name", {"name": name}),
                     _metadata(rank.rank, 0, "process_sort_index", {"sort_index": order}),
                     _metadata(rank.rank, 0, "process_labels", {"labels": ", ".join(rank.labels)}),
                 ]
@@ -177,15 +178,13 @@ class ChromeWriter:
 
     def _thread(self, track: Track) -> list[_Event]:
         pid, tid = self._place(track.id)
+        # Lanes, which are allocated late, are sorted next to their track.
+        first = self._first_of.setdefault((track.parent, track.name), track.id)
         lane = f" (lane {track.lane})" if track.lane else ""
         return [
             _metadata(pid, tid, "thread_name", {"name": self._path(track) + lane}),
-            _metadata(pid, tid, "thread_sort_index", {"sort_index": self._sort_index(track)}),
+            _metadata(pid, tid, "thread_sort_index", {"sort_index": first}),
         ]
-
-    def _sort_index(self, track: Track) -> int:
-        """Sorts lanes, which are allocated late, next to their track."""
-        return self._first_of.setdefault((track.parent, track.name), track.id)
 
     def _path(self, track: Track) -> str:
         if track.kind is TrackKind.WARP:
@@ -198,11 +197,6 @@ class ChromeWriter:
         lead = b"\n" if self._is_first else b",\n"
         self._is_first = False
         self._file.write(lead + b",\n".join([self._encode(event) for event in events]))
-
-
-def _process_name(rank: Rank) -> str:
-    """Viewers append the process id, which is the rank: `host0, NVIDIA H200, rank`."""
-    return f"{rank.place}, rank" if rank.place else "Rank"
 
 
 def _metadata(pid: int, tid: int, name: str, args: Mapping[str, object]) -> _Event:

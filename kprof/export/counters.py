@@ -8,7 +8,6 @@ bytes in flight   bytes of send spans, from their start until the wait that they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,12 +28,9 @@ _MAX_EXACT_EVENTS: Final = 1 << 17
 _NUM_SAMPLES: Final = 1 << 16
 
 
-@dataclass(frozen=True)
-class Steps:
-    """A counter as changes, in any order: at `start_ns[i]` it grows by `deltas[i]`."""
-
-    start_ns: NDArray[np.int64]
-    deltas: NDArray[np.int64]
+# A counter as changes, in any order: the times at which it grows, and by how much.
+Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
+_NO_STEPS: Final[Steps] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class RankCounters:
@@ -68,39 +64,39 @@ class RankCounters:
         """Times and values of every counter that was ever above 0."""
         merged = {name: _merge(steps) for name, steps in self._steps.items()}
         return {
-            name: (steps.start_ns, np.cumsum(steps.deltas))
-            for name, steps in merged.items()
-            if len(steps.start_ns)
+            name: (start_ns, np.cumsum(deltas))
+            for name, (start_ns, deltas) in merged.items()
+            if len(start_ns)
         }
 
     def _add(self, name: str, steps: Steps) -> None:
         """Keep the changes. If sampled, one per bin, at the time of its last change."""
-        if self._bin_ns > 1 and len(steps.start_ns):
-            order = np.argsort(steps.start_ns)
-            times, deltas = steps.start_ns[order], steps.deltas[order]
+        times, deltas = steps
+        if self._bin_ns > 1 and len(times):
+            order = np.argsort(times)
+            times, deltas = times[order], deltas[order]
             bins = times // self._bin_ns
             lasts = np.flatnonzero(np.r_[bins[1:] != bins[:-1], True])
             sample_ns = np.minimum((bins[lasts] + 1) * self._bin_ns - 1, self._last_ns)
-            steps = Steps(sample_ns, np.diff(np.cumsum(deltas)[lasts], prepend=0))
+            steps = sample_ns, np.diff(np.cumsum(deltas)[lasts], prepend=0)
         self._steps[name].append(steps)
 
 
 def _merge(steps: list[Steps]) -> Steps:
     """Merge changes at the same time, sort by time, drop changes of 0."""
     if not steps:
-        return Steps(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    times = np.concatenate([piece.start_ns for piece in steps])
-    deltas = np.concatenate([piece.deltas for piece in steps])
+        return _NO_STEPS
+    times, deltas = (np.concatenate(column) for column in zip(*steps, strict=True))
     unique, places = np.unique(times, return_inverse=True)
     sums = np.zeros(len(unique), dtype=np.int64)
     np.add.at(sums, places, deltas)
-    return Steps(unique[sums != 0], sums[sums != 0])
+    return unique[sums != 0], sums[sums != 0]
 
 
 def _intervals(
     start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], weight: NDArray[np.int64]
 ) -> Steps:
-    return Steps(np.concatenate([start_ns, end_ns]), np.concatenate([weight, -weight]))
+    return np.concatenate([start_ns, end_ns]), np.concatenate([weight, -weight])
 
 
 def _activity(events: RawEvents) -> Steps:
@@ -116,7 +112,7 @@ def _block_union(events: RawEvents, is_counted: NDArray[np.bool_]) -> Steps:
     """Intervals in which at least one of the block's counted spans is open."""
     rows = np.flatnonzero(is_counted[events.name])
     if len(rows) == 0:
-        return Steps(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return _NO_STEPS
     rows = rows[np.lexsort((events.start_ns[rows], events.block[rows]))]
     block, starts, ends = events.block[rows], events.start_ns[rows], events.end_ns[rows]
     # Blocks lie one after the other on one long axis, so intervals of two blocks never touch.

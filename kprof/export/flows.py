@@ -85,15 +85,8 @@ class Flows:
         return _looked_up(self.sends, event_id, self.arrivals_ns, otherwise_ns)
 
 
-@dataclass(frozen=True)
-class FlowLookup:
-    """Looks up the flows of a trace, piece by piece.
-
-    Flows that arrive before they leave cannot be drawn, and are counted.
-    """
-
-    of: Callable[[Piece], Flows]
-    num_backwards: int
+# The flows of a piece, and how many of the trace arrive before they leave: these cannot be drawn.
+FlowLookup = tuple[Callable[[Piece], Flows], int]
 
 
 @contextlib.contextmanager
@@ -111,7 +104,7 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
             np.concatenate([np.zeros(0, _DEPARTURE), *(part.departures for part in joined)]),
             np.concatenate([np.zeros(0, _ARRIVAL), *(part.arrivals for part in joined)]),
         )
-        yield FlowLookup(lambda _piece: flows, sum(part.num_backwards for part in joined))
+        yield lambda _piece: flows, sum(part.num_backwards for part in joined)
         return
     with tempfile.TemporaryDirectory(prefix="kprof-flows-") as folder:
         pieces = PieceFiles.of(source, Path(folder))
@@ -122,7 +115,7 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
             num_backwards += part.num_backwards
             pieces.append("out", *part.senders, part.departures)
             pieces.append("in", *part.waiters, part.arrivals)
-        yield FlowLookup(
+        yield (
             lambda piece: Flows.of(
                 pieces.read("out", piece, _DEPARTURE), pieces.read("in", piece, _ARRIVAL)
             ),

@@ -157,6 +157,7 @@ def _by_role(trace: Trace) -> Grouping:
     roles = sorted({row["role"] for row in rows})
     tracks = list(dict.fromkeys((row["block"], row["warp"]) for row in rows))
     number_of = {track: i for i, track in enumerate(tracks)}
+    names = [f"block {block}" + (f" warp {warp}" if warp >= 0 else "") for block, warp in tracks]
     for row in rows:
         row["new_block"] = roles.index(row["role"])
         row["new_warp"] = number_of[row["block"], row["warp"]]
@@ -164,12 +165,8 @@ def _by_role(trace: Trace) -> Grouping:
         _grouped(trace, rows),
         _GROUPED,
         group_name=lambda _rank, number: roles[number],
-        row_name=lambda number: _track_name(*tracks[number]),
+        row_name=lambda number: names[number],
     )
-
-
-def _track_name(block: int, warp: int) -> str:
-    return f"block {block}" if warp < 0 else f"block {block} warp {warp}"
 
 
 def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> Queries:

@@ -9,7 +9,6 @@ the category CATEGORY, so that queries can tell them from recorded events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,8 +113,26 @@ def overview(
     idx, begin_ns, end_ns = axis.edges()
     used = np.unique(spans.name)
     busy = [_busy_ns(spans, parent, axis, name, begin_ns, end_ns) for name in used.tolist()]
-    bins = _Bins(idx, begin_ns, end_ns, used[np.argmax(busy, axis=0)], np.max(busy, axis=0))
-    return list(_slices(bins, axis, names, track_of_block))
+    busy_ns = np.max(busy, axis=0)
+    # -1 where all warps are idle.
+    name = np.where(busy_ns > 0, used[np.argmax(busy, axis=0)], -1)
+    is_first = np.r_[True, (name[1:] != name[:-1]) | (idx[1:] != idx[:-1])]
+    firsts = np.flatnonzero(is_first)
+    lasts = np.r_[firsts[1:], len(name)] - 1
+    columns = (name[firsts], idx[firsts], begin_ns[firsts], end_ns[lasts])
+    of_slices = zip(*(c.tolist() for c in columns), np.add.reduceat(busy_ns, firsts), strict=True)
+    return [
+        OverlaySlice(
+            names[number].name,
+            CATEGORY,
+            begin - int(axis.shift_ns[at]),
+            end - int(axis.shift_ns[at]),
+            {ARG_BUSY_WARPS: f"{busy / max(1, end - begin):.1f}"},
+            track_of_block[int(axis.block[at])],
+        )
+        for number, at, begin, end, busy in of_slices
+        if number >= 0
+    ]
 
 
 def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
@@ -149,38 +166,3 @@ def _busy_ns(
     integral = np.cumsum(np.r_[0, num_inside[:-1] * np.diff(times)])
     busy: NDArray[np.float64] = np.interp(end, times, integral) - np.interp(begin, times, integral)
     return busy
-
-
-@dataclass(frozen=True)
-class _Bins:
-    """Columns (bins,): block, begin and end on the axis, busiest region, time of warps in it."""
-
-    idx: NDArray[np.intp]
-    begin_ns: Ints
-    end_ns: Ints
-    name: NDArray[np.int32]
-    busy_ns: NDArray[np.float64]
-
-
-def _slices(
-    bins: _Bins, axis: _Axis, names: tuple[Region, ...], track_of_block: dict[int, int]
-) -> Iterator[OverlaySlice]:
-    """Equal neighbours as one slice. No slice where all warps are idle."""
-    name = np.where(bins.busy_ns > 0, bins.name, -1)
-    is_first = np.r_[True, (name[1:] != name[:-1]) | (bins.idx[1:] != bins.idx[:-1])]
-    firsts = np.flatnonzero(is_first)
-    lasts = np.r_[firsts[1:], len(name)] - 1
-    busy_ns = np.add.reduceat(bins.busy_ns, firsts)
-    for first, last, busy in zip(firsts.tolist(), lasts.tolist(), busy_ns.tolist(), strict=True):
-        if name[first] < 0:
-            continue
-        idx = bins.idx[first]
-        begin, end = int(bins.begin_ns[first]), int(bins.end_ns[last])
-        yield OverlaySlice(
-            names[name[first]].name,
-            CATEGORY,
-            begin - int(axis.shift_ns[idx]),
-            end - int(axis.shift_ns[idx]),
-            {ARG_BUSY_WARPS: f"{busy / max(1, end - begin):.1f}"},
-            track_of_block[int(axis.block[idx])],
-        )

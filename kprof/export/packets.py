@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.export.model import Batch
-from kprof.regions import Field, Kind, Region
+from kprof.regions import Kind, Region
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -251,7 +251,10 @@ def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
         parts += _uint_arg(interned.args[ARG_BUSY], Hole("busy_ns", 9))
     else:
         for field in region.fields:
-            parts += _uint_arg(interned.args[field.name], _field_hole(field))
+            parts += _uint_arg(
+                interned.args[field.name],
+                Hole("payload", -(-field.bits // 7), field.shift, field.mask),
+            )
     for flag, name in FLAG_ARGS.items():
         if shape & flag:
             name_iid = _number(_ANNOTATION_NAME_IID, interned.args[name])
@@ -272,10 +275,6 @@ def _uint_arg(name_iid: int, hole: Hole) -> list[Part]:
     return _message(
         _ANNOTATION, _number(_ANNOTATION_NAME_IID, name_iid), _tag(_ANNOTATION_UINT, 0), hole
     )
-
-
-def _field_hole(field: Field) -> Hole:
-    return Hole("payload", -(-field.bits // 7), field.shift, field.mask)
 
 
 def shapes_of(batch: Batch) -> NDArray[np.int64]:

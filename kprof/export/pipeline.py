@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.export.counters import UNITS, RankCounters
-from kprof.export.flows import FlowLookup, Flows, joined_flows
+from kprof.export.flows import Flows, joined_flows
 from kprof.export.grouping import Grouping
 from kprof.export.level_of_detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.model import (
@@ -24,7 +24,7 @@ from kprof.export.model import (
     Writer,
 )
 from kprof.export.overview import bins_per_block, overview
-from kprof.export.source import RawEvents, Source, end_sql
+from kprof.export.source import Piece, RawEvents, Source, end_sql
 from kprof.export.tracks import Nesting, RankTracks, describe_ranks, keys_by_rank, nest
 from kprof.regions import Kind
 from kprof.trace import Trace
@@ -132,47 +132,45 @@ class _Run:
         launches = _launches_by_rank(self.source)
         names = {rank.rank: rank.name for rank in describe_ranks(self.source.trace)}
         next_id = 1
-        with joined_flows(self.source) as flows:
-            self.tally.num_backwards = flows.num_backwards
+        with joined_flows(self.source) as (flows_of, num_backwards):
+            self.tally.num_backwards = num_backwards
             for rank, of_rank in keys.items():
                 tracks = RankTracks(rank, names[rank], next_id, of_rank, self.source.grouping)
-                self._rank(rank, tracks, flows, launches.get(rank, []))
-                self._mark_idle(tracks, [key.block for key in of_rank if not key.num_events])
+                self._rank(rank, tracks, flows_of, launches.get(rank, []))
+                self.writer.tracks(tracks.take_new())
+                idle = [key.block for key in of_rank if not key.num_events]
+                self.writer.events(_idle_marks(tracks.of_blocks(idle)))
                 next_id = tracks.next_id
         # Without the process of each rank, which has no line.
         self.tally.num_tracks = next_id - 1 - len(keys)
 
     def _rank(
-        self, rank: int, tracks: RankTracks, lookup: FlowLookup, launches: list[OverlaySlice]
+        self,
+        rank: int,
+        tracks: RankTracks,
+        flows_of: Callable[[Piece], Flows],
+        launches: list[OverlaySlice],
     ) -> None:
         # Kernels do not nest: a launch within the time of another one runs concurrently.
         self._write_line(tracks, tracks.launches, launches, may_nest=False)
         self._write_overlays(tracks)
-        pieces = self.source.pieces(rank)
+        writer, pieces = self.writer, self.source.pieces(rank)
         num_events = sum(piece.num_events for piece in pieces)
         counters = RankCounters(self.source.names, num_events, self.source.last_ns)
         for piece in pieces:
-            events, flows = self.source.read(piece), lookup.of(piece)
+            events, flows = self.source.read(piece), flows_of(piece)
             counters.add(events, flows)
             track, nesting = tracks.place(events, self.source.names)
             batch = self._batch(events, track, nesting, flows)
-            self.writer.tracks(tracks.take_new())
-            self.writer.events(batch)
-            self._write_overview(events, nesting, tracks)
+            writer.tracks(tracks.take_new())
+            writer.events(batch)
+            of_block, bins = tracks.block_tracks(), self.bins_per_block
+            writer.launches(overview(events, nesting, self.source.names, of_block, bins))
             self._count(events, batch)
             self.steps.advance(piece.num_events)
         if self.source.grouping.is_by_block:
             # They count blocks, which other groupings split up.
             self._write_counters(tracks, counters)
-
-    def _mark_idle(self, tracks: RankTracks, blocks: list[int]) -> None:
-        self.writer.tracks(tracks.take_new())
-        self.writer.events(_idle_marks(tracks.of_blocks(blocks)))
-
-    def _write_overview(self, events: RawEvents, nesting: Nesting, tracks: RankTracks) -> None:
-        self.writer.launches(
-            overview(events, nesting, self.source.names, tracks.block_tracks(), self.bins_per_block)
-        )
 
     def _batch(
         self, events: RawEvents, track: NDArray[np.int64], nesting: Nesting, flows: Flows

@@ -139,7 +139,8 @@ class RankTracks:
             track[row] = self.lane(int(track[row]), int(nesting.lane[row]))
         is_value = np.array([region.kind is Kind.VALUE for region in names])[events.name]
         for row in np.flatnonzero(is_value).tolist():
-            track[row] = self._value_counter(int(track[row]), names[int(events.name[row])].name)
+            of, name = int(track[row]), names[int(events.name[row])].name
+            track[row] = self._once((of, name), TrackKind.COUNTER, name, of, order=-1)
         return track, nesting
 
     def block_tracks(self) -> dict[int, int]:
@@ -175,9 +176,6 @@ class RankTracks:
         if not chiplet:
             return self.root
         return self._once(("chiplet", chiplet), TrackKind.CHIPLET, chiplet, self.root, block)
-
-    def _value_counter(self, track: int, name: str) -> int:
-        return self._once((track, name), TrackKind.COUNTER, name, track, order=-1)
 
     def _once(
         self,

@@ -173,11 +173,6 @@ def _gain(report: Report) -> float:
     return max([*shares, design.share if design else 0.0], default=0.0)
 
 
-def _design_cost(report: Report) -> float:
-    """What the costliest limit of the design costs at most, headline or not."""
-    return max((limit.share for limit in report.found.rest.limits), default=0.0)
-
-
 def _p95_call(report: Report) -> float:
     """The exact nearest-rank percentile of all calls but those of a warm-up."""
     # Findings and efficiency may leave out different ones.
@@ -208,7 +203,11 @@ _METRICS: Final[dict[str, _Metric]] = {
         lambda report: len(report.manifest.missing_ranks), "quality", Quantity.COUNT
     ),
     "gain": _Metric(_gain, "what_if"),
-    "design_cost": _Metric(_design_cost, "what_if"),
+    # What the costliest limit of the design costs at most, headline or not.
+    "design_cost": _Metric(
+        lambda report: max((limit.share for limit in report.found.rest.limits), default=0.0),
+        "what_if",
+    ),
     "explained": _Metric(lambda report: report.found.rest.explained, "what_if"),
     "unexplained": _Metric(lambda report: report.found.rest.unexplained or 0.0, "what_if"),
     "p95_call": _Metric(_p95_call, "calls", Quantity.TIME),

@@ -94,15 +94,12 @@ def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Chang
             return ()
         is_gone = way is Way.FASTER
         for finding in explanation.findings:
-            seen = measured(finding, (sides[1], finding.calls), (sides[0], _looked_at(sides[0])))
+            replayed = calls_to_replay(sides[0])
+            there = sides[0], replayed.ordinals if replayed else ()
+            seen = measured(finding, (sides[1], finding.calls), there)
             text = growth_sentence(finding, seen, is_gone=is_gone)
             found.append(Change(way, finding, text, seen))
     return tuple(found)
-
-
-def _looked_at(summary: Summary) -> tuple[int, ...]:
-    replayed = calls_to_replay(summary)
-    return replayed.ordinals if replayed else ()
 
 
 def causes_of(

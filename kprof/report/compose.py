@@ -6,6 +6,7 @@ from typing import Final
 
 from kprof.analysis import Finding, Limit
 from kprof.analysis.findings.found import Ingredient, Rest
+from kprof.analysis.findings.limits import by_design
 from kprof.analysis.wording import counted, duration, members, percent
 from kprof.report.blocks import (
     Bar,
@@ -138,7 +139,7 @@ def _is_wait(report: Report, finding: Finding) -> bool:
 def _of_design(report: Report, design: Limit, figures: dict[str, Figure]) -> Point:
     return Point(
         gain=f"≤ {percent(design.share)}",
-        fact=_fact(design),
+        fact=by_design(design.fact),
         advice=design.advice,
         where=f"saves up to {duration(design.gain_ns)}",
         command=report.command_for(design),
@@ -148,14 +149,10 @@ def _of_design(report: Report, design: Limit, figures: dict[str, Figure]) -> Poi
     )
 
 
-def _fact(limit: Limit) -> str:
-    return f"By design: {limit.fact[0].lower()}{limit.fact[1:]}"
-
-
 def _of_limit(limit: Limit) -> Point:
     return Point(
         gain=f"≤ {percent(limit.share)}",
-        fact=_fact(limit),
+        fact=by_design(limit.fact),
         advice=limit.advice,
         depth=Depth.PAGE,
     )

@@ -184,6 +184,8 @@ def build_from(
     say("tables", 0.85)
     tables, refused = _tables(summary)
     over = focus(summary)
+    matrix = analysis.blame_matrix(summary)
+    recorded = [info.rank for info in trace.ranks if info.is_recorded]
     report = Report(
         manifest=structs.replace(trace.manifest, ranks=trace.ranks),
         num_events=trace.num_events(),
@@ -194,7 +196,8 @@ def build_from(
         refused=refused,
         tables=tables,
         warm_up=steady_part(summary)[1],
-        blame_matrix=_of_recorded(trace, analysis.blame_matrix(summary)),
+        # Without rows of ranks that were left out: that they did not wait is not known.
+        blame_matrix=matrix[matrix.index.isin(recorded)] if recorded else matrix,
         histogram=analysis.histogram(summary),
         focus=over,
         activity=activity(summary, over),
@@ -208,12 +211,6 @@ def build_from(
     )
     say("done", 1.0)
     return report
-
-
-def _of_recorded(trace: Trace, matrix: pd.DataFrame) -> pd.DataFrame:
-    """Without rows of ranks that were left out: that they did not wait is not known."""
-    is_recorded = [info.rank for info in trace.ranks if info.is_recorded]
-    return matrix[matrix.index.isin(is_recorded)] if is_recorded else matrix
 
 
 def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, KprofError]]:

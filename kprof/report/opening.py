@@ -78,7 +78,11 @@ def opening(
     """The link that opens an export of `trace` on waits that never ended, on its first finding, or
     on its busiest call: the first of these that there is."""
     shown = [finding for finding in found if finding.where_ns is not None]
-    place = hung_place(trace) or (_around(shown[0]) if shown else busiest_place(trace))
+    place = hung_place(trace)
+    if place is None and shown:
+        # Nobody asked for it: an arrow says more there than its own slice.
+        place = replace(place_of(shown[0]), region=None, own_ns=None)
+    place = place or busiest_place(trace)
     return DeepLink() if place is None else link_to(trace, place, summary, by)
 
 
@@ -87,11 +91,6 @@ def place_of(finding: Finding | Limit) -> Place:
     # Limits of the design have no slice of their own.
     own_ns = finding.where_ns if isinstance(finding, Finding) else None
     return Place(*window_ns(finding), finding.tracks, finding.region, own_ns)
-
-
-def _around(finding: Finding | Limit) -> Place:
-    """The place of a finding nobody asked for: an arrow says more there than its own slice."""
-    return replace(place_of(finding), region=None, own_ns=None)
 
 
 def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOCK) -> DeepLink:

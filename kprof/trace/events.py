@@ -20,7 +20,6 @@ from kprof.trace.views import (
     Selection,
     Source,
     can_use_summaries,
-    close_events,
     create_views,
     cut_sql,
     open_events,
@@ -48,7 +47,8 @@ class Events(Queries):
         with reading():
             create_views(self._con, manifest, self._merged, source, selection)
             if not self._has_events:
-                close_events(self._con)
+                # Until `require_events`.
+                self._con.execute("DROP VIEW raw_events")
 
     @property
     def regions(self) -> RegionTable:

@@ -187,11 +187,6 @@ def open_events(con: duckdb.DuckDBPyConnection, source: Source) -> None:
     con.execute(f"CREATE VIEW raw_events AS {_raw_events_sql(con, source)}")
 
 
-def close_events(con: duckdb.DuckDBPyConnection) -> None:
-    """Let no query read the events until `open_events` is called."""
-    con.execute("DROP VIEW raw_events")
-
-
 def fill_flows(con: duckdb.DuckDBPyConnection, pairs: Iterable[pa.Table]) -> None:
     """Let queries read the flows: `kprof.trace.flows` says which send released which wait."""
     con.execute(f"CREATE OR REPLACE TABLE new_flow_pairs {_FLOW_PAIRS_SQL}")

@@ -24,17 +24,12 @@ def sections(report: Report, figures: Figures, *, has_trace: bool) -> list[Block
     for name, title, about, build in _SECTIONS:
         blocks = tuple(build(report, figures))
         if blocks and not report.are_times_known and name != "clocks":
-            blocks = (*_why_no_times(report), *blocks)
+            why = [d for d in report.found.doubts if d.kind is DoubtKind.SHARED_CORES]
+            said = (Paragraph(f"{d.sentence}.", tone=Tone.REFUSED, depth=Depth.PAGE) for d in why)
+            blocks = (*said, *blocks)
         if blocks:
             found.append(Section(name, title, blocks, about))
     return [section for section in found if isinstance(section, Section) and section.blocks]
-
-
-def _why_no_times(report: Report) -> list[Block]:
-    doubts = [d for d in report.found.doubts if d.kind is DoubtKind.SHARED_CORES]
-    return [
-        Paragraph(f"{doubt.sentence}.", tone=Tone.REFUSED, depth=Depth.PAGE) for doubt in doubts
-    ]
 
 
 _SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Report, Figures], list[Block]]], ...]] = (

@@ -212,9 +212,9 @@ def rates(report: Report, depth: Depth) -> list[Block]:
         rows,
         parts.words("region"),
         parts.rank(),
-        *([Of(Column("GB/s"), _gb_s)] if any(row["bytes"] for row in rows) else []),
+        *([_rate("GB/s", "bytes", "gb_s")] if any(row["bytes"] for row in rows) else []),
         *([Of(Column("of the speed of a copy"), _of_copy)] if has_ceilings else []),
-        *([Of(Column("GFLOP/s"), _gflop_s)] if any(row["flops"] for row in rows) else []),
+        *([_rate("GFLOP/s", "flops", "gflop_s")] if any(row["flops"] for row in rows) else []),
         title="Rates",
         about="While the region was in use; only regions that count bytes or operations.",
         which="the first by name",
@@ -235,12 +235,8 @@ _NO_CEILINGS: Final = (
 )
 
 
-def _gb_s(row: dict[Any, Any]) -> str:
-    return f"{row['gb_s']:.1f}" if row["bytes"] else ""
-
-
-def _gflop_s(row: dict[Any, Any]) -> str:
-    return f"{row['gflop_s']:.1f}" if row["flops"] else ""
+def _rate(name: str, counted: str, key: str) -> Of:
+    return Of(Column(name), lambda row: f"{row[key]:.1f}" if row[counted] else "")
 
 
 def _of_copy(row: dict[Any, Any]) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -172,17 +172,12 @@ def _field(name: str) -> str:
 
 def split(table: pa.Table | pa.RecordBatch) -> tuple[Ends, Ends]:
     """Rows of the query as sends and waits."""
-    columns = {name: _numpy(table.column(name)) for name in table.schema.names}
+    # Columns of tables are in chunks, those of batches are not.
+    of = () if isinstance(table, pa.Table) else (False,)
+    columns = {name: table.column(name).to_numpy(*of) for name in table.schema.names}
     is_send = columns.pop("is_send")
     ends = Ends(**columns)
     return ends.rows(is_send), ends.rows(~is_send)
-
-
-def _numpy(column: Any) -> NDArray[Any]:
-    values: NDArray[Any] = (
-        column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(False)
-    )
-    return values
 
 
 def _is_selected(side: Side, trace: Events) -> bool:

@@ -94,8 +94,11 @@ class _Match:
         if rule.in_block:
             both = sorted(sending & waiting, key=_by_ordinal)
             return _nth_with_nth(both, both)
-        positions = _longest_sequence(ranks, sending | waiting)
-        in_order = positions.keys() >= sending | waiting
+        # Positions of launches on the rank that has most of the wanted ones.
+        sequences = [{name: at for at, name in enumerate(_sequence(info))} for info in ranks]
+        wanted = sending | waiting
+        positions = max(sequences, key=lambda each: len(each.keys() & wanted), default={})
+        in_order = positions.keys() >= wanted
         if len(sending) == len(waiting):
             key = positions.__getitem__ if in_order else _by_ordinal
             return _nth_with_nth(sorted(sending, key=key), sorted(waiting, key=key))
@@ -164,12 +167,6 @@ def _sequence(info: RankInfo) -> list[LaunchName]:
     return [LaunchName(launch.kernel, launch.ordinal) for launch in info.launches]
 
 
-def _longest_sequence(ranks: Sequence[RankInfo], wanted: set[LaunchName]) -> dict[LaunchName, int]:
-    """Positions of launches on the rank that has most of the wanted ones."""
-    sequences = [{name: at for at, name in enumerate(_sequence(info))} for info in ranks]
-    return max(sequences, key=lambda sequence: len(sequence.keys() & wanted), default={})
-
-
 def _positions(ranks: Sequence[RankInfo]) -> dict[LaunchName, int]:
     """The lowest position of a launch on any rank: about the order in time."""
     positions: dict[LaunchName, int] = {}
@@ -226,7 +223,10 @@ def flow_sides(trace: Events) -> tuple[Side, ...]:
 
 def count_ends(trace: Events) -> dict[tuple[int, int, int], int]:
     """Sends and waits by (rank, launch, region id), from stored summaries where there are any."""
-    stored = {rank for rank, _ in trace.source.summaries} if _are_spans(trace) else set()
+    regions = {region for rule in trace.regions.flows for region in (rule.send, rule.wait)}
+    are_spans = all(trace.regions[region].kind.value == "span" for region in regions)
+    # Summaries count spans only.
+    stored = {rank for rank, _ in trace.source.summaries} if are_spans else set()
     others = [str(info.rank) for info in trace.manifest.ranks if info.rank not in stored]
     table = trace.sql(
         f"""
@@ -243,9 +243,3 @@ def count_ends(trace: Events) -> dict[tuple[int, int, int], int]:
     )
     columns = [column.to_pylist() for column in table.columns]
     return {(rank, launch, region): n for rank, launch, region, n in zip(*columns, strict=True)}
-
-
-def _are_spans(trace: Events) -> bool:
-    """Summaries count spans only."""
-    regions = {region for rule in trace.regions.flows for region in (rule.send, rule.wait)}
-    return all(trace.regions[region].kind.value == "span" for region in regions)
