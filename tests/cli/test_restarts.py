@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from in_process import run_kprof
 from kprof.capture.directory import Capture
 from kprof.recording.finishing.recover import recover
 
@@ -21,8 +21,7 @@ def test_the_last_attempt_is_the_capture_and_earlier_ones_can_be_recovered(tmp_p
     output = tmp_path / "run.kprof"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     command = [*launcher, "2", "--max-restarts", "1", str(WORKLOAD)]
-    record = [sys.executable, "-m", "kprof_cli", "record", "-o", str(output), "--", *command]
-    done = subprocess.run(record, capture_output=True, text=True, timeout=600, check=False)
+    done = run_kprof(["record", "-o", output, "--", *command])
     assert done.returncode == 0, done.stderr
     assert launches_of(output) == {0: 4, 1: 4}
     for rank in (0, 1):

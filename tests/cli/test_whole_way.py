@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from in_process import run_kprof
 from kprof.capture.directory import Capture
 from kprof.trace import Trace
 
@@ -25,7 +26,7 @@ def demo(tmp_path_factory) -> tuple[Path, str]:
     """The directory of `kprof demo`, and what it printed."""
     output = tmp_path_factory.mktemp("demo") / "results"
     line = ["demo", "-o", str(output), "--no-open"]
-    run = subprocess.run([sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True)
+    run = run_kprof(line)
     assert run.returncode == 0, run.stderr
     return output, run.stdout
 
@@ -44,7 +45,7 @@ def test_the_demo_verifies_its_result_and_names_the_three_results(demo):
 
 def test_a_demo_of_a_kernel_for_one_gpu(tmp_path):
     line = ["demo", "--kernel", "skinny_gemm", "-o", str(tmp_path / "demo"), "--no-open"]
-    run = subprocess.run([sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True)
+    run = run_kprof(line)
     assert run.returncode == 0, run.stderr
     assert "skinny_gemm on cpu: specialised, 8 x 64 x 4096, 3 calls" in run.stdout
     regions = Trace.open(tmp_path / "demo" / "run.kprof").frame(
@@ -63,8 +64,7 @@ def test_a_demo_of_a_kernel_for_one_gpu(tmp_path):
     ],
 )
 def test_a_demo_that_cannot_be(arguments, sentence):
-    line = [sys.executable, "-m", "kprof_cli", "demo", *arguments]
-    run = subprocess.run(line, capture_output=True, text=True, env=os.environ | {"COLUMNS": "300"})
+    run = run_kprof(["demo", *arguments], environment=os.environ | {"COLUMNS": "300"})
     assert run.returncode == 2
     assert sentence in run.stderr
 
@@ -94,23 +94,21 @@ def test_every_sent_token_is_a_flow_to_the_wait_that_it_released(demo):
 
 
 def test_the_report_names_the_source_that_sends_three_times_the_tokens(demo):
-    line = ["report", str(demo[0] / "run.kprof"), "--json"]
-    run = subprocess.run(
-        [sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True, check=True
-    )
+    run = run_kprof(["report", demo[0] / "run.kprof", "--json"])
+    assert run.returncode == 0, run.stderr
     findings = json.loads(run.stdout)["findings"]
     assert any(finding["ranks"] == [3] and "3.0x" in finding["sentence"] for finding in findings)
 
 
 def test_a_second_demo_does_not_replace_the_first_unasked(demo):
     line = ["demo", "-o", str(demo[0]), "--no-open"]
-    run = subprocess.run([sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True)
+    run = run_kprof(line)
     assert run.returncode == 1
     assert "--force" in run.stderr
 
 
 def test_a_rank_that_dies_half_way_loses_no_launch(tmp_path):
-    run = subprocess.run(record_line(tmp_path, "die"), capture_output=True, text=True)
+    run = run_kprof(record_arguments(tmp_path, "die"))
     assert run.returncode == 1
     text = (
         "ended without closing its recorder, so its last launch may lack events; no launch is lost"
@@ -123,7 +121,10 @@ def test_a_rank_that_dies_half_way_loses_no_launch(tmp_path):
 
 def test_an_interrupt_keeps_what_every_rank_recorded(tmp_path):
     with subprocess.Popen(
-        record_line(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "kprof_cli", *record_arguments(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
@@ -134,9 +135,9 @@ def test_an_interrupt_keeps_what_every_rank_recorded(tmp_path):
     assert [info.rank for info in Capture.open(tmp_path / "run.kprof").manifest.ranks] == [0, 1]
 
 
-def record_line(tmp_path: Path, *arguments: str) -> list[str]:
+def record_arguments(tmp_path: Path, *arguments: str) -> list[str]:
     line = ["record", "--nproc", "2", "-o", str(tmp_path / "run.kprof"), "--arena-size", "1MiB"]
-    return [sys.executable, "-m", "kprof_cli", *line, "--", "python", WORKLOAD, *arguments]
+    return [*line, "--", "python", WORKLOAD, *arguments]
 
 
 @pytest.mark.parametrize(("num_gpus", "num_ranks"), [(1, 8), (2, 2), (5, 4), (8, 8), (16, 8)])

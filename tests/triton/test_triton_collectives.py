@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from needed import require_triton
 require_triton()
 
 from benchmarks.triton_runs import times_in  # noqa: E402
+from in_process import run_kprof  # noqa: E402
 from instrumented_kernels.triton_collectives.__main__ import times_text  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 
@@ -31,26 +30,13 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     if reason := interpreter_fails():
         pytest.skip(reason)
     path = tmp_path_factory.mktemp("recorded") / "run.kprof"
-    command = [
-        sys.executable,
-        "-m",
-        "kprof_cli",
-        "record",
-        "--nproc",
-        str(WORLD),
-        "-o",
-        str(path),
-        "--",
-    ]
+    command = ["record", "--nproc", WORLD, "-o", path, "--"]
     workload = ["python", "-m", "instrumented_kernels.triton_collectives", "--calls", str(CALLS)]
     what = ["--kinds", "oneshot,cpp,twoshot,dispatch", "--numbers", "2100", "--target", "cpu"]
-    answer = subprocess.run(
+    answer = run_kprof(
         [*command, *workload, *what],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
+        environment=os.environ | {"TRITON_INTERPRET": "1"},
+        folder=Path(__file__).parents[2],
     )
     assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
     return Trace.open(path)

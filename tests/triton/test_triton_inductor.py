@@ -18,6 +18,7 @@ require_triton()
 
 import torch  # noqa: E402
 
+from in_process import run_kprof  # noqa: E402
 from kprof.errors import TargetError  # noqa: E402
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
 from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
@@ -51,17 +52,10 @@ def test_every_program_of_a_compiled_function_has_a_span(tmp_path: Path) -> None
     if reason := interpreter_fails():
         pytest.skip(reason)
     path = tmp_path / "run.kprof"
-    command = ["-m", "kprof_cli", "record", "--inductor", "-o", str(path), "--", "python"]
-    answer = subprocess.run(
-        [sys.executable, *command, str(WORKLOAD)],
-        env={
-            **os.environ,
-            "TRITON_INTERPRET": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    answer = run_kprof(
+        ["record", "--inductor", "-o", path, "--", "python", WORKLOAD],
+        environment=os.environ | {"TRITON_INTERPRET": "1"} | cache,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     launches = Trace.open(path).frame(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from compiled import compile_for  # noqa: E402
 from waiting_kernel import EPOCH, HELD, NEVER, consume, regions  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
+from in_process import run_kprof  # noqa: E402
 from kprof.hangs.lines import RankWaits, read_waits  # noqa: E402
 from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.rank.recorder import Recorder  # noqa: E402
@@ -30,13 +30,10 @@ def test_a_hang_in_the_interpreter_names_program_slot_and_flag(tmp_path: Path) -
     """The program ends itself once that has been said."""
     require_interpreter()
     run = tmp_path / "run.kprof"
-    record = [sys.executable, "-m", "kprof_cli", "record", "--hang-after", "1", "-o", str(run)]
-    answer = subprocess.run(
-        [*record, "--", sys.executable, waiting_kernel.__file__],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+    workload = [sys.executable, waiting_kernel.__file__]
+    answer = run_kprof(
+        ["record", "--hang-after", "1", "-o", run, "--", *workload],
+        environment=os.environ | {"TRITON_INTERPRET": "1"},
     )
     assert answer.returncode == 0, answer.stderr
     assert f"ends {[EPOCH] * 4}" in answer.stdout
