@@ -20,14 +20,17 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 RACE_EXIT_CODE = 66
 
-ONE_ALL_TO_ALL = """
+ALL_TO_ALLS = """
 import sys
 from ranks import Run, run_ranks
 from instrumented_kernels.all_to_all import Problem
-variant, *faults = sys.argv[1:]
+variants, *faults = sys.argv[1:]
 defines = tuple((name, "1") for name in faults)
-run = Run(Problem(8, 3, 40, 6), 2, variant, num_calls=4, grid=3, warps_per_block=1, defines=defines)
-print("wrong values:", sum(result.num_wrong for result in run_ranks(run)))
+wrong = 0
+for variant in variants.split():
+    run = Run(Problem(8, 3, 40, 6), 2, variant, num_calls=4, grid=3, warps_per_block=1, defines=defines)
+    wrong += sum(result.num_wrong for result in run_ranks(run))
+print("wrong values:", wrong)
 """
 
 ALL_REDUCES = """
@@ -102,49 +105,58 @@ def sanitized(
 
 
 # What runs every variant of every kernel, at both warp widths: of these files the tests that amd-test selects as well, for they
-# run code of devices. The other files are about clocks and planted faults.
+# run code of devices. The other files are about clocks and planted faults. One process for each line.
 KERNEL_TESTS = [
-    "test_all_reduce.py",
-    "test_all_to_all.py",
-    "test_profile.py",
-    "test_moe_align_sort.py",
-    "test_rms_norm_fp8.py",
-    "test_swiglu_fp8.py",
-    "test_skinny_gemm.py",
+    ("test_skinny_gemm.py",),
+    ("test_all_reduce.py",),
+    ("test_all_to_all.py", "test_profile.py"),
+    ("test_moe_align_sort.py", "test_rms_norm_fp8.py", "test_swiglu_fp8.py"),
+]
+# Of other values at the addresses that other tests have.
+OF_VALUES_ALONE = [
+    "test_every_value_of_fp8",
+    "test_numbers_that_are_none",
+    "test_too_large_for_fp16_is_infinite",
+    "test_integers_are_summed_exactly",
+    "test_values_that_are_no_numbers",
+    "test_negative_zeros_keep_their_sign",
+    "test_what_is_too_large_or_too_small_or_no_number",
 ]
 PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "amd"]
+PYTEST += ["-k", f"not ({' or '.join(OF_VALUES_ALONE)})"]
 
 
-@pytest.mark.parametrize("kernel_tests", KERNEL_TESTS)
+@pytest.mark.parametrize("files", KERNEL_TESTS, ids=" ".join)
 def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
-    kernel_tests: str,
+    files: tuple[str, ...],
 ) -> None:
     result = sanitized(
         "address,undefined",
         runtime("libasan.so", "libubsan.so"),
         {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"},
-        [*PYTEST, f"tests/kernels/{kernel_tests}"],
+        [*PYTEST, *(f"tests/kernels/{name}" for name in files)],
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert "runtime error" not in result.stderr + result.stdout
 
 
 def thread_sanitized(
-    *arguments: str, program: str = ONE_ALL_TO_ALL
+    *arguments: str, program: str = ALL_TO_ALLS
 ) -> subprocess.CompletedProcess[str]:
     options = {"TSAN_OPTIONS": f"exitcode={RACE_EXIT_CODE}"}
     return sanitized("thread", runtime("libtsan.so"), options, ["-c", program, *arguments])
 
 
-@pytest.mark.parametrize("variant", ["rank_flags", "token_flags", "fused", "balanced", "pipelined"])
-def test_all_to_all_has_no_race(variant: str) -> None:
-    result = thread_sanitized(variant)
+def test_no_variant_of_the_all_to_all_has_a_race() -> None:
+    result = thread_sanitized("rank_flags token_flags fused balanced pipelined")
     assert result.returncode == 0, result.stderr[:3000]
     assert "wrong values: 0" in result.stdout
 
 
-@pytest.mark.parametrize("variant", ["token_flags", "pipelined"])
-@pytest.mark.parametrize("fault", ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"])
+@pytest.mark.parametrize(
+    ("fault", "variant"),
+    [("KPROF_PLANT_NO_RELEASE", "token_flags"), ("KPROF_PLANT_NO_ACQUIRE", "pipelined")],
+)
 def test_planted_missing_fence_is_a_race(fault: str, variant: str) -> None:
     result = thread_sanitized(variant, fault)
     assert result.returncode == RACE_EXIT_CODE
@@ -158,8 +170,10 @@ def test_no_variant_of_the_all_reduce_has_a_race() -> None:
     assert "wrong values: 0" in result.stdout
 
 
-@pytest.mark.parametrize("variant", ["oneshot_lock", "twoshot"])
-@pytest.mark.parametrize("fault", ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"])
+@pytest.mark.parametrize(
+    ("fault", "variant"),
+    [("KPROF_PLANT_NO_RELEASE", "oneshot_lock"), ("KPROF_PLANT_NO_ACQUIRE", "twoshot")],
+)
 def test_planted_missing_fence_of_a_block_is_a_race(fault: str, variant: str) -> None:
     result = thread_sanitized(fault, variant, program=ALL_REDUCES)
     assert result.returncode == RACE_EXIT_CODE
