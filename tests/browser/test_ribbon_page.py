@@ -70,7 +70,9 @@ def open_ribbon(browser: Any, page: Path, width: int = 1280, scheme: str = "ligh
 
 
 # Each of the plants in one of the two schemes, by turns.
-@pytest.mark.parametrize(("name", "scheme"), zip(CULPRITS, itertools.cycle(["light", "dark"])))
+@pytest.mark.parametrize(
+    ("name", "scheme"), list(zip(CULPRITS, itertools.cycle(["light", "dark"]), strict=False))
+)
 def test_the_culprit_is_the_row_without_the_colour_that_the_others_wear(
     browser: Any, folder: Path, tmp_path: Path, name: str, scheme: str
 ) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from in_process import run_kprof
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -50,6 +52,11 @@ class Ended:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, error = process.communicate()
                 exit_code = None
+        return Ended.told(exit_code, output, error, time.monotonic() - begin)
+
+    @staticmethod
+    def told(exit_code: int | None, output: str, error: str, wall_s: float) -> Ended:
+        """From what was printed."""
         found = re.search(r"^time ([\d.]+)", output, re.MULTILINE)
         lines = [line for line in output.splitlines() if not line.startswith("time ")]
         # The workload prints first: the summary begins with the capture's line.
@@ -60,7 +67,7 @@ class Ended:
             error,
             tuple(lines[end:]),
             float(found[1]) if found else None,
-            time.monotonic() - begin,
+            wall_s,
         )
 
 
@@ -82,3 +89,15 @@ def recorded(
     kprof = [sys.executable, "-m", "kprof_cli", "record", "-o", str(output), *options, "--"]
     command = [*kprof, sys.executable, str(PROGRAMS / program), *arguments]
     return Ended.of(command, environment, limit_s)
+
+
+def recorded_here(
+    output: Path, options: Sequence[str], program: str, *arguments: str, **environment: str
+) -> Ended:
+    """The same with kprof in this process, and without a limit."""
+    begin = time.monotonic()
+    command = [sys.executable, PROGRAMS / program, *arguments]
+    done = run_kprof(
+        ["record", "-o", output, *options, "--", *command], environment=os.environ | environment
+    )
+    return Ended.told(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)

@@ -21,7 +21,7 @@ def test_a_program_ends_in_its_own_way(tmp_path: Path, how: str) -> None:
     """Its one launch is in the capture, however it ends; a program that re-executes itself is a second one."""
     before = both_ways.plain("ends.py", how)
     output = tmp_path / "run.kprof"
-    after = both_ways.recorded(output, EVENTS, "ends.py", how)
+    after = both_ways.recorded_here(output, EVENTS, "ends.py", how)
     # As a shell says it of a child.
     assert before.exit_code is not None
     expected = before.exit_code if before.exit_code >= 0 else 128 - before.exit_code
@@ -34,7 +34,7 @@ def test_a_program_ends_in_its_own_way(tmp_path: Path, how: str) -> None:
 @pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
 def test_a_data_loader_has_its_workers(tmp_path: Path, how: str) -> None:
     before = both_ways.plain("forking.py", how)
-    after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "forking.py", how)
+    after = both_ways.recorded_here(tmp_path / "run.kprof", EVENTS, "forking.py", how)
     assert before.exit_code == after.exit_code == 0, after.error
     assert after.lines == before.lines
     assert len(after.lines) == 2
@@ -43,7 +43,7 @@ def test_a_data_loader_has_its_workers(tmp_path: Path, how: str) -> None:
 def test_two_ranks_of_ddp(tmp_path: Path) -> None:
     output = tmp_path / "run.kprof"
     before = both_ways.plain("ddp.py")
-    after = both_ways.recorded(output, EVENTS, "ddp.py")
+    after = both_ways.recorded_here(output, EVENTS, "ddp.py")
     assert before.exit_code == after.exit_code == 0, after.error
     assert after.lines == before.lines
     assert [rank.rank for rank in Trace.open(output).ranks] == [0, 1]
@@ -55,7 +55,7 @@ def test_an_extension_that_torch_builds(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
     before = both_ways.plain("extension.py", str(folders[0]))
-    after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "extension.py", str(folders[1]))
+    after = both_ways.recorded_here(tmp_path / "run.kprof", EVENTS, "extension.py", str(folders[1]))
     assert before.exit_code == after.exit_code == 0, after.error
     assert after.lines == before.lines == ("value [0.0, 2.0, 4.0, 6.0]",)
 
@@ -66,7 +66,7 @@ def test_a_program_compiled_for_the_cpu_has_nothing_to_record(
 ) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     before = both_ways.plain("on_the_cpu.py", **cache)
-    after = both_ways.recorded(tmp_path / "run.kprof", options, "on_the_cpu.py", **cache)
+    after = both_ways.recorded_here(tmp_path / "run.kprof", options, "on_the_cpu.py", **cache)
     assert before.exit_code == 0, before.error
     assert after.lines == before.lines
     # Who records compiled kernels wants the program's exit code. Without that option a program
@@ -80,7 +80,7 @@ def test_a_compiled_program_computes_the_same(tmp_path: Path, how: str) -> None:
     """On the CPU: with branches chosen by values, loops, a backward pass, and random numbers."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     before = both_ways.plain("compiled_cpu.py", how, **cache)
-    after = both_ways.recorded(tmp_path / "run.kprof", EVENTS, "compiled_cpu.py", how, **cache)
+    after = both_ways.recorded_here(tmp_path / "run.kprof", EVENTS, "compiled_cpu.py", how, **cache)
     assert before.exit_code == after.exit_code == 0, before.error + after.error
     assert after.lines == before.lines
     assert len(after.lines) == 1
