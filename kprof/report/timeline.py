@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.ribbon import ribbon
+from kprof.analysis.ribbon import NOBODY, ribbon
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, focus, longest_spans
 from kprof.errors import SelectionError
 from kprof.report.figures.base import CATEGORY_COLORS, described, unit_of
-from kprof.report.figures.ribbon import RIBBON_COLORS, color_of, hues
+from kprof.report.figures.ribbon import RIBBON_COLORS, color_of, hues, png
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pandas as pd
     from plotly.graph_objects import Bar, Figure
 
@@ -64,6 +64,8 @@ def wait_ribbon(trace: Trace, launch: int | None = None, blocks_of: int | None =
     call of median length."""
     from plotly.graph_objects import Figure, Image, Scatter
 
+    if blocks_of is not None:
+        trace.select(ranks=blocks_of)  # refuses a rank that was not recorded
     summary, over = _shown(trace, launch)
     drawn = ribbon(summary, over, blocks_of=blocks_of)
     if not drawn.rows:
@@ -71,14 +73,13 @@ def wait_ribbon(trace: Trace, launch: int | None = None, blocks_of: int | None =
     size, unit = unit_of(over.end_ns - over.start_ns)
     what = "rank" if blocks_of is None else "block"
     names = [f"{what} {rank if blocks_of is None else block}" for rank, block in drawn.rows]
-    hover = "%{text}%{x:.4g} " + unit + ": %{customdata[1]:.0%} wait for rank %{customdata[0]}"
     cells = Image(
-        z=color_of(drawn),
-        colormodel="rgba",
+        # Colours as numbers would be ten times as large.
+        source="data:image/png;base64," + base64.b64encode(png(color_of(drawn))).decode(),
         x0=drawn.bin_ns / size / 2,
         dx=drawn.bin_ns / size,
-        customdata=_first(drawn),
-        hovertemplate=hover.replace("%{text}", what + " row %{y}, ") + "<extra></extra>",
+        hovertext=_in_words(drawn, names),
+        hovertemplate="%{x:.4g} " + unit + ": %{text}<extra></extra>",
     )
     known = [(f"culprit-{hue}", f"waits for rank {rank}") for rank, hue in hues(drawn).items()]
     # An image has no legend of its own.
@@ -91,6 +92,9 @@ def wait_ribbon(trace: Trace, launch: int | None = None, blocks_of: int | None =
     figure.update_layout(
         height=max(260, min(900, 160 + _PIXELS_PER_ROW * len(names))),
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+        margin={"t": 50, "b": 60},
+        # The grey of own work needs white beside it.
+        plot_bgcolor="#ffffff",
         xaxis={
             "title": f"time since the start of {over.what}, {unit}",
             "range": [0, (over.end_ns - over.start_ns) / size],
@@ -109,11 +113,26 @@ def _square(kind: str) -> dict[str, object]:
     return {"symbol": "square", "size": 11, "color": RIBBON_COLORS[kind][0]}
 
 
-def _first(drawn: Ribbon) -> npt.NDArray[Any]:
-    """Of every cell the rank that most of it waits for, and the share: rows x bins x 2."""
+def _in_words(drawn: Ribbon, names: list[str]) -> list[list[str]]:
+    """Of every cell whom most of its tracks wait for, and which share: rows x bins."""
     import numpy as np
 
-    return np.stack([drawn.culprits[..., 0], drawn.shares[..., 0]], axis=2).round(3)
+    percents = np.rint(100 * drawn.shares[..., 0]).astype(int)
+    return [
+        [
+            f"{name} " + _cell_in_words(*cell)
+            for cell in zip(whom.tolist(), percent.tolist(), runs.tolist(), strict=True)
+        ]
+        for name, whom, percent, runs in zip(
+            names, drawn.culprits[..., 0], percents, drawn.present > 0, strict=True
+        )
+    ]
+
+
+def _cell_in_words(whom: int, percent: int, is_running: bool) -> str:
+    if percent:
+        return f"waits for {'no rank' if whom == NOBODY else f'rank {whom}'}: {percent} %"
+    return "works" if is_running else "is not running"
 
 
 def _shown(trace: Trace, launch: int | None) -> tuple[Summary, Focus]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from kprof import analysis
 from kprof import report as reports
@@ -39,6 +40,26 @@ def test_more_items_are_named_with_their_numbers_even_where_they_cost_too_little
         "Rank 3 has 2.0x as many items in send as others; balancing it "
     )
     assert found.rest.below.endswith("less than the 3 % of a finding")
+
+
+def test_waiting_for_a_slow_rank_more_often_gives_it_no_more_items() -> None:
+    """Every second wait is for rank 5, which works for longer; all work equally often."""
+    random = np.random.default_rng(34)
+    build = TraceBuilder('REGION(W, "work", compute)\nREGION(T, "wait", wait, peer:8)', 24)
+    for place in range(24 * 4):
+        rank, block, start = place // 4, place % 4, 0
+        for i in range(12):
+            work, wait = map(int, random.integers(200, 2000, 2))
+            work, wait = (work + wait, 0) if rank == 5 else (work, wait)
+            at = {"rank": rank, "block": block}
+            build.span(**at, region="work", start_ns=start, duration_ns=work)
+            if wait:
+                peer = 5 if i % 2 else int(random.integers(24))
+                build.span(**at, region="wait", start_ns=start + work, duration_ns=wait, peer=peer)
+            start += work + wait
+    found = analysis.find(Summary.of(build.trace()))
+    assert "uneven_work" not in [finding.kind.name for finding in found.findings]
+    assert "rank 5 " in found.headline.lower()
 
 
 def test_one_call_says_nothing_about_others() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +145,32 @@ def test_a_timeline_has_a_row_per_block_and_times_from_the_start(run: kprof.Run)
     assert {bar.name for bar in run.timeline().data} == {"send", "wait", "compute"}
     with pytest.raises(SelectionError, match="launch 9 has no events"):
         run.timeline(launch=9)
+
+
+def test_a_ribbon_has_a_row_per_rank_or_block_and_says_whom_each_waits_for(run: kprof.Run) -> None:
+    figure = run.ribbon(launch=0)
+    cells, *keys = figure.data
+    assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1"]
+    assert [key.name for key in keys] == ["waits for rank 0", "own work"]
+    assert figure.layout.xaxis.title.text == "time since the start of launch 0, ns"
+    # From 100 to 1210 ns, in bins of 3: one of two blocks waits until 160, the other until 960.
+    assert (cells.x0, cells.dx) == (1.5, 3.0)
+    assert len(cells.hovertext) == 2
+    of_0, of_1 = cells.hovertext
+    assert set(of_0) == {"rank 0 works", "rank 0 is not running"}
+    assert of_1[0] == "rank 1 is not running"
+    assert of_1[10] == "rank 1 waits for rank 0: 100 %"
+    assert of_1[100] == "rank 1 waits for rank 0: 50 %"
+    assert of_1[367] == "rank 1 works"
+    picture = base64.b64decode(cells.source.partition(",")[2])
+    assert struct.unpack(">II", picture[16:24]) == (500, 2)
+    of_blocks = run.ribbon(launch=0, blocks_of=1)
+    assert list(of_blocks.layout.yaxis.ticktext) == ["block 0", "block 1"]
+    assert of_blocks.data[0].hovertext[1][100] == "block 1 waits for rank 0: 100 %"
+    with pytest.raises(SelectionError, match="launch 9 has no events"):
+        run.ribbon(launch=9)
+    with pytest.raises(SelectionError, match="rank 7"):
+        run.ribbon(blocks_of=7)
 
 
 def test_a_run_says_what_it_is(run: kprof.Run) -> None:

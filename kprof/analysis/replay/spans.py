@@ -33,6 +33,7 @@ class Spans:
     previous             the span before it on its track
     send                 the span that releases a wait
     peer                 the rank in the payload, else the peer of the span before it
+    names_peer           whether the payload has a rank
     region               indexes `region_names` and `categories`
     launch_kernel, ...   one entry per launch; 0 SMs (CUs) where that is not known
     step_ns              the step of the coarsest clock
@@ -47,6 +48,7 @@ class Spans:
     track: Ints
     region: Ints
     peer: Ints
+    names_peer: Bools
     slot: Ints
     start: Ints
     end: Ints
@@ -111,6 +113,7 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         track=track,
         region=table["region_id"],
         peer=_served(table["peer"], previous),
+        names_peer=table["peer"] >= 0,
         slot=table["slot"],
         start=table["start_ns"] - origin,
         end=table["end_ns"] - origin,

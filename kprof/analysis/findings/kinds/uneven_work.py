@@ -133,9 +133,11 @@ def _surplus(one: Comparable) -> list[Candidate]:
         # What only some of the ranks do is shared out by role: the inner ones of a tree have
         # children.
         return []
-    peer = spans.peer[elements.at[one.chosen]]
-    # Others are not selected, or not recorded.
-    is_here = np.isin(peer, one.basis.graph.launch_rank)
+    at = elements.at[one.chosen]
+    peer = spans.peer[at]
+    # Others are not selected, or not recorded. What only follows waits for a rank is not its: ranks
+    # may wait for a slow one more often.
+    is_here = np.isin(peer, one.basis.graph.launch_rank) & spans.names_peer[at]
     found = _of_places(one, one.chosen, elements.second[one.chosen])
     return found + _of_peers(one, one.chosen[is_here], peer[is_here])
 
