@@ -133,6 +133,29 @@ def longest_spans(
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)
 
 
+def spans_of_ranks(
+    summary: Summary, over: Focus, ranks: Sequence[int], at_most: int
+) -> tuple[Table, int]:
+    """The longest spans of all blocks of some ranks, and how many there are in all.
+
+    Columns as those of `longest_spans`, without warp: of a block with several warps the first one
+    is taken.
+    """
+    chosen = sql_list(list(ranks))
+    table = summary.frame(
+        f"""WITH first_warps AS (
+            SELECT rank, block, min(warp) AS warp FROM tracks WHERE rank IN ({chosen}) GROUP BY ALL)
+        SELECT rank, block, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns,
+            count(*) OVER () AS num_spans
+        FROM events SEMI JOIN first_warps USING (rank, block, warp)
+        WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns}
+            AND end_ns > {over.start_ns} AND {launches_within(summary, over)}
+        ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
+    )
+    number = 0 if table.empty else int(table["num_spans"].iloc[0])
+    return table.drop(columns="num_spans"), number
+
+
 def spans_of_tracks(
     summary: Summary,
     window_ns: tuple[int, int],

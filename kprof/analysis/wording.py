@@ -33,6 +33,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if abs(share) >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
 
 
+def signed_percent(share: float) -> str:
+    """+114 %, -53 %; what grew to ten times and more reads better as 98.6x."""
+    if share >= 9:
+        return ratio(1 + share)
+    return f"{'+' if share > 0 else '-'}{percent(abs(share))}"
+
+
 def ratio(value: float) -> str:
     """3.0x; below 1 two digits, 0.75x."""
     return f"{value:.1f}x" if value >= 0.995 else f"{value:.2g}x"

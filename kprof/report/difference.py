@@ -13,12 +13,15 @@ from kprof import analysis
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
 from kprof.analysis.findings.facts import has_changed
-from kprof.analysis.wording import counted, duration, listed, percent, ratio
+from kprof.analysis.summary import Summary
+from kprof.analysis.timeline import activity, focus, presence
+from kprof.analysis.wording import counted, duration, listed, percent, ratio, signed_percent
 from kprof.report.blocks import (
     Block,
     Cell,
     Column,
     Depth,
+    Diagram,
     Headline,
     Paragraph,
     Section,
@@ -26,6 +29,8 @@ from kprof.report.blocks import (
     Tone,
 )
 from kprof.report.changes import Change, causes_of, changes_of
+from kprof.report.figures.over_time import Lanes
+from kprof.report.figures.two_sides import MOST_RANKS, region_changes, two_timelines
 from kprof.report.machine import plain, table_rows
 from kprof.report.markdown import markdown_of
 from kprof.report.page import page_of, write_page
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
+    from kprof.report.figures import Figure
     from kprof.trace import Trace
 
 DIFF_SCHEMA_VERSION: Final = 2
@@ -44,7 +50,7 @@ BUCKETS: Final = ("slower", "faster", "added", "removed", "unclear", "same")
 @dataclass(frozen=True)
 class DiffReport:
     """The table of `kprof.analysis.diff`, its summary in one sentence, and why: the places that
-    changed, also in sentences."""
+    changed, also in sentences. `figures` show a call of each side, and the regions."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
@@ -52,6 +58,7 @@ class DiffReport:
     causes: tuple[str, ...]
     table: pd.DataFrame
     changes: tuple[Change, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -67,7 +74,25 @@ def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
     verdict = _verdict(table)
     if causes and _are_few(table):
         verdict += " The changes below hold for these calls, and may be chance."
-    return DiffReport(_names(base), _names(candidate), verdict, causes, table, changes)
+    figures = _figures(base[0], candidate[0], table, changes)
+    return DiffReport(_names(base), _names(candidate), verdict, causes, table, changes, figures)
+
+
+def _figures(
+    base: Trace, candidate: Trace, table: pd.DataFrame, changes: Sequence[Change]
+) -> tuple[Figure, ...]:
+    """Pictures of the first run of each side."""
+    sides = []
+    for trace in (base, candidate):
+        summary = Summary.of(trace)
+        over = focus(summary)
+        sides.append(Lanes(over, activity(summary, over), presence(summary, over)))
+    named = [rank for change in changes for rank in change.finding.ranks]
+    ranks = sorted(list(dict.fromkeys([*named, *sides[1].ranks]))[:MOST_RANKS])
+    regions = (*base.regions.regions, *candidate.regions.regions)
+    categories = {region.name: region.category.value for region in regions}
+    drawn = two_timelines(sides, ranks), region_changes(table, categories)
+    return tuple(figure for figure in drawn if figure is not None)
 
 
 def _names(traces: Sequence[Trace]) -> tuple[str, ...]:
@@ -185,11 +210,8 @@ def _names_of(table: pd.DataFrame, verdict: str) -> str:
 
 
 def _sentence(row: dict[Any, Any], what: str) -> str:
-    return (
-        f"{what} is {row['verdict']} by {duration(abs(row['change_ns']))} "
-        f"({percent(abs(row['change_share']))}): {duration(row['base_ns'])} to "
-        f"{duration(row['candidate_ns'])}"
-    )
+    sides = f"{duration(row['base_ns'])} to {duration(row['candidate_ns'])}"
+    return f"{what} went from {sides}, {signed_percent(row['change_share'])}"
 
 
 def _work(row: dict[Any, Any]) -> str:
@@ -250,13 +272,31 @@ def blocks_of(report: DiffReport, without: Sequence[str] = ()) -> tuple[Block, .
     table: list[Block] = [Paragraph(_ABOUT, tone=Tone.FINE, depth=Depth.PAGE)]
     if rows:
         table.append(Table(_COLUMNS, tuple(map(_in_words, rows)), depth=Depth.SUMMARY))
+    pictures = tuple(
+        Section(f"in-{drawn.id}", name, (Diagram(drawn, depth=Depth.PAGE),), about, is_open=True)
+        for drawn in report.figures
+        for name, about in [_PICTURES[drawn.id]]
+    )
     return (
         Section("answer", "", answer, is_open=True),
+        *pictures,
         Section("sides", "Sides", runs, is_open=True),
         Section("rows", "Regions and launches", tuple(table), is_open=True),
     )
 
 
+_PICTURES: Final = {
+    "two-timelines": (
+        "A call of each side",
+        f"The call of median length; share of a rank's tracks per category. At most {MOST_RANKS} "
+        "ranks: those that changes name, then the first.",
+    ),
+    "region-changes": (
+        "What changed",
+        "Medians. Of a region, a block's time in a launch: the mean of all blocks or the slowest "
+        "one, whichever changed more.",
+    ),
+}
 _NO_CHANGE: Final = ("same", "added", "removed", "unclear")
 _ABOUT: Final = (
     "Slower or faster: the 95 % interval of the difference excludes 0, and the difference exceeds "

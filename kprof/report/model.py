@@ -22,6 +22,7 @@ from kprof.analysis.timeline import (
     focus,
     longest_spans,
     presence,
+    spans_of_ranks,
     spans_of_tracks,
 )
 from kprof.analysis.warmup import steady_part
@@ -36,8 +37,22 @@ Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2
 # So many tracks are drawn of those with a wait that never ended.
 MOST_TRACKS: Final = 12
+# Of the calls that a page shows up close: how many, and of each how many ranks and spans.
+_MOST_CALLS: Final = 3
+_MOST_RANKS: Final = 4
+_MOST_SPANS: Final = 6000
 # So many findings fit the first screen, each with a picture.
 MOST_ON_FIRST_SCREEN: Final = 5
+
+
+@dataclass(frozen=True)
+class CallUpClose:
+    """The longest spans (as of `spans_of_ranks`) of a call, and how many it has."""
+
+    name: str
+    over: Focus
+    spans: pd.DataFrame
+    num_spans: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ class Report:
     ribbon: Ribbon | None = None
     parts: tuple[Part, ...] = ()
     close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    calls_up_close: tuple[CallUpClose, ...] = ()
     view_command: str = "kprof view RUN"
 
     @property
@@ -204,9 +220,12 @@ def build_from(
         presence=presence(summary, over),
         before_hang=spans_before(summary, tables["open_waits"].head(MOST_TRACKS)),
         ribbon=ribbon(summary, over) if len(trace.ranks) > 1 else None,
-        spans=longest_spans(summary, over, _ranks_worth_a_look(summary, found)),
+        spans=longest_spans(
+            summary, over, _ranks_worth_a_look(summary, found, _RANKS_IN_BLOCK_VIEW)
+        ),
         parts=analysis.breakdown(summary, found.findings),
         close_ups=_close_ups(summary, found),
+        calls_up_close=_calls_up_close(summary, found, over, tables),
         view_command=view_command,
     )
     say("done", 1.0)
@@ -235,6 +254,33 @@ def _close_ups(summary: Summary, found: Findings) -> dict[str, pd.DataFrame]:
     }
 
 
+def _calls_up_close(
+    summary: Summary, found: Findings, over: Focus, tables: Mapping[str, pd.DataFrame]
+) -> tuple[CallUpClose, ...]:
+    """The call that figures show, those of the first findings, and the longest."""
+    if over.end_ns <= over.start_ns:
+        return ()
+    names = {(over.start_ns, over.end_ns): over.what}
+    calls = tables["calls"].to_dict("records") if "calls" in tables else []
+    for number, finding in enumerate(found.findings, start=1):
+        at_ns = finding.where_ns[0] if finding.where_ns else None
+        for call in calls:
+            if at_ns is not None and call["first_ns"] <= at_ns < call["last_ns"]:
+                name = f"call {call['ordinal']} (finding {number})"
+                names.setdefault((int(call["first_ns"]), int(call["last_ns"])), name)
+    for call in sorted(calls, key=lambda call: -call["length_ns"])[:1]:
+        name = f"call {call['ordinal']} (the longest)"
+        names.setdefault((int(call["first_ns"]), int(call["last_ns"])), name)
+    ranks = _ranks_worth_a_look(summary, found, _MOST_RANKS)
+    shown = []
+    for (start_ns, end_ns), name in list(names.items())[:_MOST_CALLS]:
+        call_over = Focus(start_ns, end_ns, name)
+        spans, number = spans_of_ranks(summary, call_over, ranks, _MOST_SPANS)
+        if number:
+            shown.append(CallUpClose(name, call_over, spans, number))
+    return tuple(shown)
+
+
 def _num_launches(summary: Summary) -> int:
     """The launches of all ranks, with those that left no event; of part of the regions or times,
     those with events there."""
@@ -251,11 +297,11 @@ def _window_ns(summary: Summary) -> tuple[int, int]:
     return (0, 0) if starts.empty else (int(starts["first_ns"].min()), int(starts["last_ns"].max()))
 
 
-def _ranks_worth_a_look(summary: Summary, found: Findings) -> list[int]:
-    """The rank that the first finding names and the one that waits most (else the first two)."""
+def _ranks_worth_a_look(summary: Summary, found: Findings, at_most: int) -> list[int]:
+    """The rank that the first finding names and the one that waits most, then the first ones."""
     recorded = [info.rank for info in summary.trace.ranks]
     named = [rank for finding in found.findings for rank in finding.ranks[:1]]
     waits = analysis.waits(summary, "rank")
     by_wait = waits.sort_values("wait_ns", ascending=False, kind="stable")["rank"].tolist()
     order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])
-    return sorted([rank for rank in order if rank in recorded][:_RANKS_IN_BLOCK_VIEW])
+    return sorted([rank for rank in order if rank in recorded][:at_most])

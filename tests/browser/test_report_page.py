@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, chromium, show
+from browsing import NEEDS_CHROMIUM, chromium, serious_faults, show
 from kprof import report as reports
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -90,24 +89,8 @@ def test_nothing_is_wider_than_the_window_or_loaded_from_elsewhere(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(browser: Any, page: Path, scheme: str) -> None:
-    package = importlib.util.find_spec("axe_core_python")
-    assert package is not None
-    assert package.origin is not None
     show(browser, page, scheme=scheme)
-    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = 1")
-    browser.execute_script((Path(package.origin).parent / "axe.min.js").read_text())
-    found = browser.execute_async_script(
-        # A drawing is one image with a name.
-        """const done = arguments[0], where = { exclude: [["svg > *"]] };
-           axe.run(where, { resultTypes: ["violations"] }).then(done, error => done(String(error)))"""
-    )
-    assert len(found["passes"]) > 15
-    faults = [
-        (fault["id"], [node["target"] for node in fault["nodes"][:3]])
-        for fault in found["violations"]
-        if fault["impact"] in ("serious", "critical")
-    ]
-    assert faults == []
+    assert serious_faults(browser) == []
 
 
 def test_colours_follow_the_scheme(browser: Any, page: Path) -> None:

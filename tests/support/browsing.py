@@ -69,6 +69,26 @@ def show(
     browser.get(page.as_uri())
 
 
+def serious_faults(browser: Any) -> list[Any]:
+    """What axe finds on the open page, with all of it unfolded: (rule, elements)."""
+    package = importlib.util.find_spec("axe_core_python")
+    assert package is not None
+    assert package.origin is not None
+    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = 1")
+    browser.execute_script((Path(package.origin).parent / "axe.min.js").read_text())
+    found = browser.execute_async_script(
+        # A drawing is one image with a name.
+        """const done = arguments[0], where = { exclude: [["svg > *"]] };
+           axe.run(where, { resultTypes: ["violations"] }).then(done, error => done(String(error)))"""
+    )
+    assert len(found["passes"]) > 12
+    return [
+        (fault["id"], [node["target"] for node in fault["nodes"][:3]])
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+    ]
+
+
 def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 300) -> None:
     """Poll the browser. An AssertionError says what did not happen."""
     end = time.monotonic() + timeout_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,8 +108,9 @@ def test_some_calls_that_are_slow_are_no_same() -> None:
     }
     assert rows.loc["slow share", ["base_ns", "candidate_ns"]].tolist() == [0, 0.3]
     verdict = reports.build_diff([base], [candidate]).verdict
-    assert verdict.startswith("A launch of k is slower by 4")
-    assert "in the mean; slow launches went from 0 % to 30 %" in verdict
+    assert verdict.startswith(
+        "A launch of k went from 1.00 ms to 1.45 ms, +45 % in the mean; slow launches went from 0 % to 30 %. "
+    )
 
 
 @pytest.mark.slow
@@ -244,7 +246,7 @@ def test_diff_rows_have_what_a_block_had_to_do() -> None:
     for level in ("mean block", "slowest block"):
         assert rows.loc[level, work].tolist() == [1, 1, 8_000, 32_000]
     assert rows.loc["launch", work].isna().all()
-    assert report.verdict.endswith("4.00 us to 16.0 us, with 4.0x the bytes.")
+    assert report.verdict.endswith("4.00 us to 16.0 us, +300 %, with 4.0x the bytes.")
     (table,) = [block for block in flat(blocks_of(report), Depth.PAGE) if isinstance(block, Table)]
     shown = {row[3]: row[-1] for row in table.rows}
     assert shown == {
@@ -359,7 +361,7 @@ def test_a_variant_of_other_kernels_is_compared_by_its_calls() -> None:
     assert table.loc[("", "call"), "verdict"] == "faster"
     assert table.loc[("", "call"), ["base_ns", "candidate_ns"]].tolist() == [2000, 500]
     verdict = reports.build_diff([base], [candidate]).verdict
-    assert verdict == "A call is faster by 1.50 us (75 %): 2.00 us to 500 ns."
+    assert verdict == "A call went from 2.00 us to 500 ns, -75 %."
 
 
 def test_a_call_of_one_kernel_is_not_said_twice() -> None:
@@ -440,7 +442,19 @@ def test_the_forms_of_a_comparison(base: list[Trace], tmp_path: Path) -> None:
     from rich.console import Console
 
     report = reports.build_diff(base, side(31, send_late_ns={1: 20_000}))
-    assert report.verdict.startswith("A launch of all_to_all is slower by")
+    assert re.match(
+        r"A launch of all_to_all went from 1\d\.\d us to 3\d\.\d us, \+1\d\d %", report.verdict
+    )
+    # The region that changed most first, after the launch.
+    timelines, regions = report.figures
+    assert re.findall(r">([^<]+, rank \d)</text>", timelines.svg) == [
+        *(f"base, rank {rank}" for rank in range(4)),
+        *(f"candidate, rank {rank}" for rank in range(4)),
+    ]
+    texts = re.findall(r">([^<]+)</text>", regions.svg)
+    assert texts[2] == "a launch of all_to_all"
+    assert texts[4] == "dispatch/wait-token"
+    assert texts[-1].endswith(", same")
     document = json.loads(reports.diff_to_json(report))
     assert document["schema_version"] == reports.DIFF_SCHEMA_VERSION
     assert document["counts"]["slower"] == len(

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from kprof import report as reports
 from kprof.analysis import all_metrics
 from kprof.analysis.findings import Limit, LimitKind
-from kprof.analysis.wording import counted, difference, duration, listed, members, percent
+from kprof.analysis.wording import (
+    counted,
+    difference,
+    duration,
+    listed,
+    members,
+    percent,
+    signed_percent,
+)
 from kprof.capture.manifest import RegionLosses
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
 from kprof.report import Report
@@ -513,6 +521,9 @@ def test_a_bar_on_a_refused_number_is_an_error_not_a_pass() -> None:
         (percent(0.004), "0.4 %"),
         (percent(0.0001), "< 0.1 %"),
         (percent(0), "0 %"),
+        (signed_percent(1.144), "+114 %"),
+        (signed_percent(-0.53), "-53 %"),
+        (signed_percent(97.6), "98.6x"),
     ],
 )
 def test_wording(text: str, expected: str) -> None:

@@ -18,8 +18,9 @@ from kprof.report.figures.by_place import (
     wait_distribution,
 )
 from kprof.report.figures.hung import open_waits
-from kprof.report.figures.over_time import critical_path, gantt, launches, timeline
+from kprof.report.figures.over_time import critical_path, launches, timeline
 from kprof.report.figures.ribbon import RIBBON_COLORS, ribbon
+from kprof.report.figures.up_close import gantt
 
 if TYPE_CHECKING:
     from kprof.report.model import Report

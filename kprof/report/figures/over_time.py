@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import duration
@@ -47,48 +48,76 @@ _NAMES: Final = {
 _KINDS: Final = {"transfer": "transfer", "release": "sync", "gap": "none", "launch": "idle"}
 
 
+@dataclass(frozen=True)
+class Lanes:
+    """What the tracks of every rank do over a call: `activity` and `presence` are the tables of
+    kprof.analysis.timeline."""
+
+    over: Focus
+    activity: pd.DataFrame
+    presence: pd.DataFrame
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks with spans in the call."""
+        return sorted(self.activity["rank"].unique().tolist())
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """The categories that occur, and the two grounds."""
+        kinds = [kind for kind in CATEGORY_COLORS if kind in set(self.activity["category"])]
+        return [(kind, kind) for kind in kinds] + [("idle", "imbalance"), ("none", "in no region")]
+
+    def draw(self, drawing: Drawing, axis: Axis, tops: dict[int, float], high: float) -> None:
+        """The share of each rank's tracks per category, at these heights, from `axis.left` on."""
+        shares = self.activity.pivot_table(
+            index=["rank", "category"],
+            columns="bin",
+            values="share",
+            aggfunc="sum",
+            fill_value=0.0,
+        )
+        present = self.presence.pivot_table(index="rank", columns="bin", values="share")
+        present = present.reindex(index=list(tops), columns=shares.columns, fill_value=0.0)
+        left, right = axis.left, axis(self.over.end_ns)
+        for rank, top in tops.items():
+            bottom = top + high
+            drawing.rect(left, top, right - left, high, "idle")
+            of_rank = [kind for kind in CATEGORY_COLORS if (rank, kind) in shares.index]
+            stacked = shares.loc[[(rank, kind) for kind in of_rank]].to_numpy().cumsum(axis=0)
+            # Spans may overlap: a track is in no region only where it is there beyond all of them.
+            gaps = present.loc[rank].to_numpy()
+            if (gaps > stacked[-1] + _LEAST_GAP).any():
+                drawing.path(_steps([float(gap) for gap in gaps], left, right, top, bottom), "none")
+            # From the back to the front, so that each outline needs its upper edge only.
+            for kind, total in reversed(list(zip(of_rank, stacked.tolist(), strict=True))):
+                drawing.path(_steps(total, left, right, top, bottom), kind)
+
+
 def timeline(report: Report) -> Figure | None:
     """Per rank a lane: which share of its blocks is in which category, over time.
 
     None for more ranks than MAX_LANES: see the ribbon.
     """
-    ranks = sorted(report.activity["rank"].unique().tolist())
+    over = report.focus
+    lanes = Lanes(over, report.activity, report.presence)
+    ranks = lanes.ranks
     if not 0 < len(ranks) <= MAX_LANES:
         return None
-    over, activity = report.focus, report.activity
-    shares = activity.pivot_table(
-        index=["rank", "category"], columns="bin", values="share", aggfunc="sum", fill_value=0.0
-    )
-    kinds = [kind for kind in CATEGORY_COLORS if kind in set(activity["category"])]
     height = min(40.0, max(13.0, _LANES_HEIGHT / len(ranks)))
     names = [f"rank {rank}" for rank in ranks]
     drawing, axis, left = _over(over, names, height)
     axis.right = drawing.width - 40
     drawing = Drawing(drawing.width, drawing.height)
     axis.draw(drawing, _LEGEND_HEIGHT, drawing.height - 36, f"the start of {over.what}")
-    present = report.presence.pivot_table(index="rank", columns="bin", values="share")
-    present = present.reindex(index=ranks, columns=shares.columns, fill_value=0.0)
-    grounds = [("idle", "imbalance"), ("none", "in no region")]
-    drawing.legend(left, 4, [(kind, kind) for kind in kinds] + grounds)
-    for i, rank in enumerate(ranks):
-        top = _LEGEND_HEIGHT + i * height
-        bottom = top + height - ROW_GAP
-        drawing.rect(left, top, axis.right - left, bottom - top, "idle")
-        of_rank = [kind for kind in kinds if (rank, kind) in shares.index]
-        stacked = shares.loc[[(rank, kind) for kind in of_rank]].to_numpy().cumsum(axis=0)
-        # Spans may overlap: a track is in no region only where it is there beyond all of them.
-        gaps = present.loc[rank].to_numpy()
-        if (gaps > stacked[-1] + _LEAST_GAP).any():
-            drawing.path(
-                _steps([float(gap) for gap in gaps], left, axis.right, top, bottom), "none"
-            )
-        # From the back to the front, so that each outline needs its upper edge only.
-        for kind, total in reversed(list(zip(of_rank, stacked.tolist(), strict=True))):
-            drawing.path(_steps(total, left, axis.right, top, bottom), kind)
-        drawing.text(left - 8, (top + bottom) / 2 + 4, names[i], "end")
+    drawing.legend(left, 4, lanes.legend)
+    tops = {rank: _LEGEND_HEIGHT + i * height for i, rank in enumerate(ranks)}
+    lanes.draw(drawing, axis, tops, height - ROW_GAP)
+    for i, top in enumerate(tops.values()):
+        drawing.text(left - 8, top + (height - ROW_GAP) / 2 + 4, names[i], "end")
         if i == 0 or height >= 30:
             drawing.text(axis.right + 4, top + 8, "100 %", kind="fine")
-            drawing.text(axis.right + 4, bottom, "0", kind="fine")
+            drawing.text(axis.right + 4, top + height - ROW_GAP, "0", kind="fine")
     title = f"Share of each rank's tracks per category over {over.what}"
     return drawing.figure("timeline", title)
 
@@ -119,31 +148,20 @@ def runs(steps: list[int]) -> list[tuple[int, int, int]]:
     return [(first, after, steps[first]) for first, after in itertools.pairwise(edges) if after]
 
 
-def gantt(report: Report) -> Figure | None:
-    """The longest spans of a few blocks of two ranks."""
-    spans, over = report.spans, report.focus
-    if spans.empty:
-        return None
-    lanes = spans[["rank", "block"]].drop_duplicates().sort_values(["rank", "block"])
-    pairs = lanes.to_numpy().tolist()
-    names = [f"rank {rank} block {block}" for rank, block in pairs]
-    height = 17.0
-    drawing, axis, left = _over(over, names, height)
-    kinds = [kind for kind in CATEGORY_COLORS if (spans["category"] == kind).any()]
-    drawing.legend(left, 4, [(kind, kind) for kind in kinds])
-    row_of = {(rank, block): i for i, (rank, block) in enumerate(pairs)}
-    for row in spans.to_dict("records"):
-        y = _LEGEND_HEIGHT + row_of[row["rank"], row["block"]] * height
-        draw_span(drawing, axis, row, y, height - ROW_GAP)
-    return drawing.figure("gantt", f"Spans of single blocks over {over.what}")
-
-
 def draw_span(
-    drawing: Drawing, axis: TimeAxis, row: dict[Any, Any], y: float, height: float
+    drawing: Drawing,
+    axis: TimeAxis,
+    row: dict[Any, Any],
+    y: float,
+    height: float,
+    *,
+    is_guilty: bool = False,
 ) -> None:
-    """A span of a block, in the colour of its category."""
+    """A span of a block, in the colour of its category; with an outline where it is part of a
+    finding."""
     x = axis(row["start_ns"])
-    drawing.rect(x, y, axis(row["end_ns"]) - x, height, row["category"], described(row))
+    kind = f"{row['category']} guilty" if is_guilty else row["category"]
+    drawing.rect(x, y, axis(row["end_ns"]) - x, height, kind, described(row))
 
 
 def critical_path(report: Report) -> Figure | None:

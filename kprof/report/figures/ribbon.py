@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from kprof.analysis.timeline import Focus
     from kprof.report.model import Report
 
 # On white and on black: the ranks that others wait for most, the worst first; then the rest, which
@@ -184,7 +185,7 @@ def ribbon(report: Report) -> Figure | None:
     points = _hops(report, drawn)
     box = left, _TOP, WIDTH - 8 - left, height * len(names)
     drawing.add(_cells(drawn, axis, box, points))
-    marks = _marks(report)
+    marks = marks_within(report, drawn.over)
     for number, first, last in marks:
         _mark(drawing, axis, number, first, last)
     title = f"For whom the blocks of every rank wait over {drawn.over.what}"
@@ -283,9 +284,8 @@ def _hops(report: Report, drawn: Ribbon) -> list[tuple[int, int]]:
     return points
 
 
-def _marks(report: Report) -> list[tuple[int, int, int]]:
-    """Findings that the drawn call shows: number, from and to in ns."""
-    over = report.focus
+def marks_within(report: Report, over: Focus) -> list[tuple[int, int, int]]:
+    """Findings that this part of the trace shows: number, from and to in ns."""
     return [
         (number, max(finding.where_ns[0], over.start_ns), min(finding.where_ns[1], over.end_ns))
         for number, finding in enumerate(report.findings, start=1)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis import Limit
+from kprof.analysis import Finding, Limit
 from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.wording import counted, duration
 from kprof.report.figures.base import Figure, label
 from kprof.report.figures.over_time import draw_span
 from kprof.report.figures.svg import Axis, Drawing, TimeAxis
+from kprof.report.figures.up_close import guilty
 from kprof.report.in_trace import window_ns
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
     from kprof.report.model import Report
 
 _WIDTH: Final = 300.0
@@ -44,9 +44,10 @@ def _tracks(report: Report, finding: Finding | Limit) -> Figure | None:
         drawing.text(_LEFT - 6, (i + 1) * _LANE - 5, names[-1], "end", "fine")
         drawing.rect(_LEFT, i * _LANE, _WIDTH - _LEFT, _LANE - 3, "idle")
         rows = spans[(spans["rank"] == rank) & (spans["block"] == block)]
-        for row in rows.to_dict("records"):
+        its = guilty(finding, rows) if isinstance(finding, Finding) else [False] * len(rows)
+        for row, is_guilty in zip(rows.to_dict("records"), its, strict=True):
             shown = row | {"category": row["category"] or "launch"}
-            draw_span(drawing, axis, shown, i * _LANE, _LANE - 3)
+            draw_span(drawing, axis, shown, i * _LANE, _LANE - 3, is_guilty=bool(is_guilty))
     y = _LANE * len(names) + 4
     drawing.line(_LEFT, y, _WIDTH, y, "ruler")
     drawing.line(_LEFT, y - 3, _LEFT, y + 3, "ruler")
