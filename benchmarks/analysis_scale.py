@@ -33,7 +33,6 @@ from kprof.capture.directory import (
     Capture,
     begin_capture,
     event_schema,
-    events_file_name,
     finish_capture,
     writing_events,
 )
@@ -48,7 +47,8 @@ from kprof.capture.manifest import (
     RankAlignment,
     RankInfo,
 )
-from kprof.capture.rank_summary import summary_file_name, write_summary
+from kprof.capture.names import events_file_name, summary_file_name
+from kprof.capture.rank_summary import write_summary
 from kprof.regions import parse_regions
 
 REGIONS = """

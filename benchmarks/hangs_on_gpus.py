@@ -23,7 +23,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-from kprof.capture.directory import UNFINISHED_SUFFIX
+from kprof.capture.names import UNFINISHED_SUFFIX
 from kprof.recording.launcher.stopping import processes_of, signal_all
 from planted_hangs.processes import EXPECTED
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 from kprof.capture.files import check_recording
+from kprof.capture.names import unfinished_of
 from kprof_cli.output import print_json
 
 _LOCALHOST: Final = "127.0.0.1"
@@ -124,8 +125,6 @@ def _look(directory: Path) -> list[RankProgress]:
 def _unfinished(run: Path, every_s: float) -> Path:
     """Where a run is recorded, once a rank records. Raises WorkloadError for what cannot become
     one."""
-    from kprof.capture.directory import unfinished_of
-
     begun, has_said = unfinished_of(run), False
     while True:
         for directory in (begun, run):
@@ -142,7 +141,7 @@ def _unfinished(run: Path, every_s: float) -> Path:
 
 def _refuse_no_run(run: Path) -> None:
     """Raises WorkloadError for what is there and is not being recorded."""
-    from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX
+    from kprof.capture.names import MANIFEST_NAME, UNFINISHED_SUFFIX
 
     if (run / MANIFEST_NAME).exists():
         raise WorkloadError(f"{run} is finished; to see it, run kprof report {run}")

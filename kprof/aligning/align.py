@@ -13,17 +13,12 @@ from typing import Final
 import msgspec
 
 from kprof.aligning.messages import COLLECTIVES, Messages
-from kprof.capture.directory import (
-    MANIFEST_NAME,
-    Capture,
-    begin_capture,
-    finish_capture,
-    write_manifest,
-    writing,
-)
+from kprof.capture.directory import Capture, begin_capture, finish_capture, write_manifest
 from kprof.capture.files import check_own_file
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Alignment, Manifest
+from kprof.capture.names import MANIFEST_NAME
+from kprof.capture.output import writing
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.limits import ContradictionError, RankClock

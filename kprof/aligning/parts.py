@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from kprof.capture.directory import MANIFEST_NAME
+from kprof.capture.names import MANIFEST_NAME
 from kprof.errors import CaptureError
 
 _SCHEME_END: Final = "://"

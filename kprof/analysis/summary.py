@@ -31,13 +31,13 @@ import pyarrow as pa
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import RankInfo
+from kprof.capture.names import summary_file_name
 from kprof.capture.rank_summary import (
     EVENTS_PER_SLICE,
     PARTS_TABLE_SQL,
     bucket_statement,
     part_statements,
     summarise_files,
-    summary_file_name,
     track_slices,
 )
 from kprof.errors import CorruptCaptureError, SelectionError

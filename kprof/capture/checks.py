@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture import footers
-from kprof.capture.files import check_own_file
+from kprof.capture.files import check_own_file, damaged
 from kprof.capture.manifest import Alignment, Manifest, Overhead
 from kprof.errors import CorruptCaptureError
 
@@ -151,11 +151,6 @@ def are_events(table: pa.Table, schema: pa.Schema) -> bool:
         if len(table) and (low is None or low < least or high > most):
             return False
     return True
-
-
-def damaged(path: Path, fault: str) -> CorruptCaptureError:
-    """The sentence about a damaged file."""
-    return CorruptCaptureError(f"{path} is damaged ({fault}); restore the file or record again")
 
 
 def read_footer(path: Path) -> pq.FileMetaData:

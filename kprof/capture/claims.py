@@ -1,7 +1,6 @@
 """Who writes into an unfinished capture, how far each rank is, and what went wrong.
 
     run.kprof.unfinished/
-      recording.json      the request, for `kprof recover` in case kprof itself is killed
       messages            a line of JSON for each loss or refusal: a sentence, or a GaveUp
                           (losses.py); space is reserved while there is some
       rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches,
@@ -24,28 +23,25 @@ from typing import Final
 import msgspec
 
 from kprof.capture.descriptors import OwnDescriptor
-from kprof.capture.directory import events_file_name, rank_file, rank_files, write_json, writing
-from kprof.capture.files import MAX_JSON_BYTES
 from kprof.capture.losses import GaveUp, count_launches
-from kprof.capture.manifest import MAX_COUNT, Text, WorldSize
+from kprof.capture.manifest import MAX_COUNT
+from kprof.capture.names import (
+    MESSAGES_NAME,
+    events_file_name,
+    rank_file,
+    rank_files,
+    summary_file_name,
+)
+from kprof.capture.output import writing
+from kprof.capture.set_aside import set_aside
 from kprof.capture.started import read_ranks_started
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import RankTakenError
 from kprof.private import is_locked, new_file, open_plain, read_plain
 from kprof.rank_memory import LIVE_BYTES, Live
 
-RECORDING_NAME: Final = "recording.json"
-MESSAGES_NAME: Final = "messages"
 _MESSAGES_BYTES: Final = 16 << 10
 _MESSAGES: Final[msgspec.json.Decoder[str | GaveUp]] = msgspec.json.Decoder(str | GaveUp)
-
-
-class Begun(msgspec.Struct, frozen=True):
-    """What a recording was asked to do, written before the workload starts."""
-
-    command: tuple[Text, ...]
-    created_utc: Text
-    num_procs: WorldSize
 
 
 class Claim:
@@ -93,9 +89,6 @@ def _is_restarted() -> bool:
 
 def _keep_predecessor(directory: Path, rank: int, num_launches: int) -> str:
     """Set aside what an earlier process of this rank has left; returns a sentence about it."""
-    from kprof.capture.rank_summary import summary_file_name
-    from kprof.capture.set_aside import set_aside
-
     parts = [*directory.glob(f"part-{rank:05d}-*.parquet")]
     parts += (path for path in directory.iterdir() if rank_of_torch_trace(path) == rank)
     finished = [directory / name for name in (events_file_name(rank), summary_file_name(rank))]
@@ -251,17 +244,3 @@ def _message(line: bytes) -> str | GaveUp:
         return _MESSAGES.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return line.decode(errors="replace")
-
-
-def write_begun(directory: Path, begun: Begun) -> None:
-    """Write `recording.json`; raises CaptureError."""
-    write_json(directory / RECORDING_NAME, begun)
-
-
-def read_begun(directory: Path) -> Begun | None:
-    """What the recording was asked to do, or None where nobody knows."""
-    try:
-        content = read_plain(directory / RECORDING_NAME, MAX_JSON_BYTES)
-        return msgspec.json.decode(content, type=Begun)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None

@@ -26,12 +26,11 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from kprof.capture.checks import EVENT_COLUMNS, check_events, check_manifest, damaged
+from kprof.capture.checks import EVENT_COLUMNS, check_events, check_manifest
 from kprof.capture.checksums import (
     TO_READ_OTHERS,
     Checksums,
@@ -39,16 +38,34 @@ from kprof.capture.checksums import (
     checksum_of_manifest,
     checksums_in,
 )
-from kprof.capture.files import check_own_file, read_own_file
+from kprof.capture.files import (
+    check_own_file,
+    decode,
+    decode_bytes,
+    read_own_file,
+    readable,
+)
 from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
     Manifest,
     RankInfo,
 )
-from kprof.capture.output import refusal
+from kprof.capture.names import (
+    ALIGNMENT_NAME,
+    MANIFEST_NAME,
+    MESSAGES_NAME,
+    RECORDING_NAME,
+    UNFINISHED_SUFFIX,
+    events_file_name,
+    finished_of,
+    rank_file,
+    unfinished_of,
+)
+from kprof.capture.output import completing, write_json, writing
 from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import COPY_NAME, discard, memory_of, remove_memory
+from kprof.capture.started import read_begun
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -56,17 +73,13 @@ from kprof.errors import (
     NewerFormatError,
     NotACaptureError,
     OutputExistsError,
-    RegionError,
 )
-from kprof.private import new_file, share
+from kprof.private import share
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-MANIFEST_NAME: Final = "manifest.json"
-ALIGNMENT_NAME: Final = "alignment.json"
-UNFINISHED_SUFFIX: Final = ".unfinished"
 _MAX_READ_AHEAD_BYTES: Final = 1 << 30
 
 T = TypeVar("T")
@@ -77,8 +90,8 @@ _MADE_OF: Final = (
     "rank-*.[!p]*",
     "part-*.parquet",
     ALIGNMENT_NAME,
-    "recording.json",
-    "messages",
+    RECORDING_NAME,
+    MESSAGES_NAME,
     "nccl-*",
     COPY_NAME,
     "*.tmp",
@@ -164,23 +177,6 @@ def _opened(
     return Capture(directory, manifest, checksums, damaged)
 
 
-def events_file_name(rank: int) -> str:
-    """`rank-00003.parquet` for rank 3."""
-    return f"rank-{rank:05d}.parquet"
-
-
-def rank_file(directory: Path, rank: int, kind: str) -> Path:
-    """`rank-00003.KIND` for rank 3."""
-    return directory / f"rank-{rank:05d}.{kind}"
-
-
-def rank_files(directory: Path, kind: str) -> dict[int, Path]:
-    """The files of that kind, by rank."""
-    paths = sorted(directory.glob(f"rank-*.{kind}"))
-    found = {path: path.stem.removeprefix("rank-") for path in paths}
-    return {int(number): path for path, number in found.items() if number.isdecimal()}
-
-
 @functools.cache
 def event_schema() -> pa.Schema:
     """Columns of a rank's Parquet file, see EVENT_COLUMNS."""
@@ -229,13 +225,6 @@ def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
     return tuple(sorted(finished, key=lambda info: info.rank))
 
 
-def readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
-    """The files of that kind, by rank. A damaged one must not keep the others from being read."""
-    for _, path in sorted(rank_files(directory, kind).items()):
-        with contextlib.suppress(CorruptCaptureError):
-            yield _decode(path, struct)
-
-
 def write_alignment(directory: Path, alignment: Alignment) -> None:
     """Write `alignment.json`, atomically; a later calibration replaces an earlier one."""
     write_json(directory / ALIGNMENT_NAME, alignment)
@@ -244,7 +233,7 @@ def write_alignment(directory: Path, alignment: Alignment) -> None:
 def read_alignment(directory: Path) -> Alignment | None:
     """The alignment of an unfinished capture, or None when no calibration ran."""
     path = directory / ALIGNMENT_NAME
-    return _decode(path, Alignment) if path.exists() else None
+    return decode(path, Alignment) if path.exists() else None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -301,7 +290,6 @@ def _is_recording(directory: Path) -> bool:
     """Whether it is an unfinished recording by what is in it, or empty."""
     if not directory.is_dir():
         return False
-    from kprof.capture.claims import read_begun
 
     has_ranks = any(directory.glob("rank-[0-9][0-9][0-9][0-9][0-9].*"))
     return has_ranks or read_begun(directory) is not None or not any(directory.iterdir())
@@ -387,7 +375,7 @@ def _check_readable(directory: Path, manifest: Manifest) -> None:
     """
     path = directory / MANIFEST_NAME
     try:
-        checked = _decode_bytes(path, msgspec.json.encode(manifest), Manifest)
+        checked = decode_bytes(path, msgspec.json.encode(manifest), Manifest)
         check_manifest(path, checked)
         _opened(directory, checked.without_partial_alignment(), Checksums(checked.files))
     except CorruptCaptureError as error:
@@ -399,52 +387,6 @@ def _check_readable(directory: Path, manifest: Manifest) -> None:
 def _refuse_name(path: Path) -> None:
     if utf8(str(path)) != str(path):
         raise CaptureError(f"{path} is not UTF-8, and Parquet files need that: rename it")
-
-
-def finished_of(directory: Path) -> Path:
-    """The directory without the suffix of unfinished ones."""
-    return directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
-
-
-def unfinished_of(output: Path) -> Path:
-    """The directory that becomes `output` when the recording is finished. The empty path is that of
-    the current directory."""
-    named = output if output.name else output.absolute()
-    return named.parent / (named.name + UNFINISHED_SUFFIX)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError while writing `path` into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise CaptureError(refusal(path, error)) from error
-
-
-@contextlib.contextmanager
-def completing(path: Path) -> Iterator[Path]:
-    """Another path for the contents of `path`, which gets its name when the block succeeds.
-
-    Otherwise nothing is left: a disk that is full needs no half-written file. Several threads and
-    processes may write the same file at once. Raises CaptureError.
-    """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}.tmp")
-    with writing(path):
-        try:
-            os.close(new_file(temporary, 0o666))
-            yield temporary
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write a struct as JSON for people, too; raises CaptureError."""
-    with completing(path) as temporary:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -471,13 +413,13 @@ def read_manifest(directory: Path) -> Manifest:
             )
         raise NotACaptureError(f"{directory} is not a capture: it has no {MANIFEST_NAME}")
     data = read_own_file(path)
-    version = _decode_bytes(path, data, _VersionOnly).format_version
+    version = decode_bytes(path, data, _VersionOnly).format_version
     if version > FORMAT_VERSION:
         raise NewerFormatError(
             f"{directory} has format version {version}, this kprof reads up to {FORMAT_VERSION}; "
             "upgrade kprof to open it"
         )
-    manifest: Manifest = _decode_bytes(path, data, Manifest)
+    manifest: Manifest = decode_bytes(path, data, Manifest)
     check_manifest(path, manifest)
     check_manifest_checksum(path, data, manifest.checksum)
     return manifest.without_partial_alignment()
@@ -485,15 +427,3 @@ def read_manifest(directory: Path) -> Manifest:
 
 class _VersionOnly(msgspec.Struct):
     format_version: int
-
-
-def _decode(path: Path, kind: type[T]) -> T:
-    return _decode_bytes(path, read_own_file(path), kind)
-
-
-def _decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RegionError, RecursionError) as error:
-        fault = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
-        raise damaged(path, fault) from error

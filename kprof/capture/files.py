@@ -15,11 +15,15 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from kprof.errors import CaptureError, CorruptCaptureError
+import msgspec
+
+from kprof.capture.names import rank_files
+from kprof.errors import CaptureError, CorruptCaptureError, RegionError
 from kprof.private import others_can_write
 
+T = TypeVar("T")
 # Manifests of a thousand ranks with a thousand launches each have about 100 MB.
 MAX_JSON_BYTES: Final = 1 << 30
 # JSON of a profiler becomes a fiftieth at best. A few bytes can claim to unpack into gigabytes.
@@ -181,3 +185,29 @@ def unreadable(path: Path, error: OSError) -> CorruptCaptureError:
 def _is_inside(link: Path) -> bool:
     # Path.resolve raises RuntimeError for a link to itself.
     return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(link.parent))
+
+
+def damaged(path: Path, fault: str) -> CorruptCaptureError:
+    """The sentence about a damaged file."""
+    return CorruptCaptureError(f"{path} is damaged ({fault}); restore the file or record again")
+
+
+def decode(path: Path, kind: type[T]) -> T:
+    """A file of a capture as a struct; raises CorruptCaptureError."""
+    return decode_bytes(path, read_own_file(path), kind)
+
+
+def decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
+    """The same of bytes that are read already."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RegionError, RecursionError) as error:
+        fault = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
+        raise damaged(path, fault) from error
+
+
+def readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
+    """The files of that kind, by rank. A damaged one must not keep the others from being read."""
+    for _, path in sorted(rank_files(directory, kind).items()):
+        with contextlib.suppress(CorruptCaptureError):
+            yield decode(path, struct)

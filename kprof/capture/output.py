@@ -8,9 +8,12 @@ import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import get_ident
 from typing import IO, Final
 
-from kprof.errors import ExportError, OutputExistsError
+import msgspec
+
+from kprof.errors import CaptureError, ExportError, OutputExistsError
 from kprof.private import new_file
 
 # Level 1 takes a third of the time of the default level for a tenth more bytes.
@@ -68,3 +71,37 @@ def replacing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError while writing `path` into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise CaptureError(refusal(path, error)) from error
+
+
+@contextlib.contextmanager
+def completing(path: Path) -> Iterator[Path]:
+    """Another path for the contents of `path`, which gets its name when the block succeeds.
+
+    Otherwise nothing is left: a disk that is full needs no half-written file. Several threads and
+    processes may write the same file at once. Raises CaptureError.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}.tmp")
+    with writing(path):
+        try:
+            os.close(new_file(temporary, 0o666))
+            yield temporary
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a struct as JSON for people, too; raises CaptureError."""
+    with completing(path) as temporary:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))

@@ -25,14 +25,11 @@ import msgspec
 
 from kprof.capture.checks import are_events
 from kprof.capture.claims import leave_message
-from kprof.capture.directory import (
-    event_schema,
-    events_file_name,
-    writing,
-    writing_events,
-)
+from kprof.capture.directory import event_schema, writing_events
 from kprof.capture.footers import footer_of, open_parquet
 from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.names import events_file_name
+from kprof.capture.output import writing
 from kprof.errors import CaptureError
 
 if TYPE_CHECKING:

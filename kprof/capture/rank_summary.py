@@ -42,9 +42,11 @@ from kprof.capture.checks import (
     read_footer,
 )
 from kprof.capture.database import locked_database, sql_text
-from kprof.capture.directory import EVENT_OPEN, completing, events_file_name
+from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.footers import footer_of
 from kprof.capture.manifest import MAX_RANKS, RankInfo
+from kprof.capture.names import events_file_name, summary_file_name
+from kprof.capture.output import completing
 from kprof.errors import CorruptCaptureError
 from kprof.regions import Kind, RegionTable
 
@@ -107,11 +109,6 @@ class SummaryOf(msgspec.Struct, frozen=True):
     version: int
     num_events: int
     world_size: int
-
-
-def summary_file_name(rank: int) -> str:
-    """`summary-00003.parquet` for rank 3; not `rank-*`, which is how events are found."""
-    return f"summary-{rank:05d}.parquet"
 
 
 def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:

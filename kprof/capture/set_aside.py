@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kprof.capture.directory import finished_of, rank_file, unfinished_of
+from kprof.capture.names import RECORDING_NAME, finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
 from kprof.private import copy_plain, opened, read_plain
 from kprof.rank_memory import LEDGER_MAGIC, Live
@@ -97,7 +97,7 @@ def _folders(directory: Path) -> list[Path]:
 
 
 def _copied(directory: Path, rank: int) -> list[Path]:
-    paths = [directory / "recording.json"]
+    paths = [directory / RECORDING_NAME]
     paths += [rank_file(directory, rank, kind) for kind in _COPIED]
     return [path for path in paths if path.exists()]
 

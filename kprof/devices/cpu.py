@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kprof.devices.record import Compiler, Devices, Target, TargetRecord, first_working
-
-if TYPE_CHECKING:
-    from kprof.devices.build import BuildOptions
+from kprof.devices.record import Build, Compiler, Devices, Target, TargetRecord, first_working
 
 
 def _find_compiler() -> Compiler | None:
     return first_working([os.environ.get("CXX", ""), "g++", "clang++", "c++"])
 
 
-def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+def _library_flags(options: Build, compiler: Compiler) -> list[str]:
     flags = ["-x", "c++", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
     if "clang" not in compiler.version:
         # Libraries of different warp widths in one process must not share statics of inline

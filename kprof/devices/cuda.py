@@ -6,12 +6,9 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kprof.devices.record import Compiler, Devices, Target, TargetRecord, first_working
-
-if TYPE_CHECKING:
-    from kprof.devices.build import BuildOptions
+from kprof.devices.record import Build, Compiler, Devices, Target, TargetRecord, first_working
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
@@ -43,7 +40,7 @@ def _arch_of_number(driver: ctypes.CDLL, device: int) -> str:
     return f"sm_{numbers[0]}{numbers[1]}"
 
 
-def _arch_flags(options: BuildOptions) -> list[str]:
+def _arch_flags(options: Build) -> list[str]:
     if len(options.archs) == 1:
         return [f"-arch={options.archs[0]}"]
     numbers = [arch.removeprefix("sm_") for arch in options.archs]
@@ -56,7 +53,7 @@ def link_flags(compiler: Compiler) -> list[str]:
     return [f"-L{libraries}"] if (libraries / "libcudart_static.a").exists() else []
 
 
-def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+def _library_flags(options: Build, compiler: Compiler) -> list[str]:
     flags = ["-x", "cu", *_arch_flags(options), "-shared", "-Xcompiler", "-fPIC,-Wall,-Wextra"]
     return [*flags, *link_flags(compiler)]
 

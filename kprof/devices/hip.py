@@ -10,14 +10,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.devices.cache import cache_dir
-from kprof.devices.record import Compiler, Devices, Target, TargetRecord, first_working
+from kprof.devices.record import Build, Compiler, Devices, Target, TargetRecord, first_working
 from kprof.errors import TargetError
-
-if TYPE_CHECKING:
-    from kprof.devices.build import BuildOptions
 
 _OPT: Final = Path("/opt")
 _SYSTEM_HIPCC: Final = Path("/usr/bin/hipcc")
@@ -92,7 +89,7 @@ def _arch_of_version(version: int) -> str:
     return f"gfx{major}{minor:x}{step:x}" if version else ""
 
 
-def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+def _library_flags(options: Build, compiler: Compiler) -> list[str]:
     archs = [f"--offload-arch={arch}" for arch in options.archs]
     flags = ["-x", "hip", *archs, "-Wall", "-Wextra"]
     if compiler.device_library_dir is not None:

@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kprof.devices.build import BuildOptions
+from typing import Any, Protocol
 
 
 class Target(str, Enum):
@@ -48,8 +45,21 @@ class Devices:
     unusable: tuple[str, ...] = ()
 
 
+class Build(Protocol):
+    """What flags depend on; kprof.devices.build.BuildOptions says what each means."""
+
+    @property
+    def target(self) -> Target: ...  # noqa: D102
+    @property
+    def archs(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def warp_width(self) -> int: ...  # noqa: D102
+    @property
+    def sanitizers(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
 # Flags for a compiler, from how and with which compiler to build.
-Flags = Callable[["BuildOptions", Compiler], list[str]]
+Flags = Callable[[Build, Compiler], list[str]]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.claims import ranks_in_use
-from kprof.capture.directory import rank_files
 from kprof.capture.footers import footer_of
+from kprof.capture.names import rank_files
 from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.capture.processes import SAVE_SIGNAL, STACKS_SIGNAL, signal_all, wait_until
 from kprof.capture.started import pids_here

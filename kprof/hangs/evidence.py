@@ -17,8 +17,8 @@ import numpy as np
 
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
-from kprof.capture.directory import events_file_name, rank_file
 from kprof.capture.losses import GaveUp
+from kprof.capture.names import events_file_name, rank_file
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.capture.started import read_ranks_started
 from kprof.hangs.announced import read_open_spans

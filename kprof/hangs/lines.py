@@ -24,8 +24,9 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
-from kprof.capture.directory import completing, rank_file
 from kprof.capture.manifest import Launch
+from kprof.capture.names import rank_file
+from kprof.capture.output import completing
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError

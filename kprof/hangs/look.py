@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from kprof.capture.claims import num_calls_of
-from kprof.capture.directory import unfinished_of
 from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
+from kprof.capture.names import unfinished_of
 from kprof.capture.shared_memory import memory_of
 from kprof.errors import NotACaptureError
 from kprof.hangs.asking import ask, moved

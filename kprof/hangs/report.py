@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from kprof.capture.directory import write_json
 from kprof.capture.files import read_own_file
 from kprof.capture.losses import count_launches, name_ranks
+from kprof.capture.output import write_json
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
 from kprof.hangs.stacks import place_in

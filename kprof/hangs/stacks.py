@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import IO, Final
 
-from kprof.capture.directory import rank_file
+from kprof.capture.names import rank_file
 from kprof.capture.processes import STACKS_SIGNAL
 from kprof.private import new_file
 

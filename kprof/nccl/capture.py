@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kprof.capture.checks import EVENT_BOUNDS
-from kprof.capture.directory import event_schema, events_file_name, rank_file, write_rank_info
+from kprof.capture.directory import event_schema, write_rank_info
 from kprof.capture.manifest import (
     MAX_COUNT,
     MAX_RANKS,
@@ -20,9 +20,10 @@ from kprof.capture.manifest import (
     RankAlignment,
     RankInfo,
 )
+from kprof.capture.names import events_file_name, rank_file, summary_file_name
 from kprof.capture.parts import PartWriter, append_events
 from kprof.capture.printable import utf8
-from kprof.capture.rank_summary import summary_file_name, write_summary
+from kprof.capture.rank_summary import write_summary
 from kprof.capture.shared_memory import memory_of
 from kprof.nccl.clocks import STEP_NS, common_clock
 from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, corrections, spans_of

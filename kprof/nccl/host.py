@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from kprof.capture.directory import writing
+from kprof.capture.output import writing
 from kprof.capture.torch_traces import HOST_CATEGORY, host_trace_name, torch_trace_name
 from kprof.nccl.events import COLL, P2P
 from kprof.nccl.ring import Ring

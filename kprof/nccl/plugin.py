@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.devices.build import BuildOptions, build
-from kprof.devices.record import Compiler
+from kprof.devices.record import Build, Compiler
 from kprof.devices.targets import Target, record_of
 
 SOURCE: Final = Path(__file__).parent / "plugin.cpp"
@@ -28,7 +28,7 @@ def build_plugin(sanitizers: tuple[str, ...] = ()) -> Path:
     return build(SOURCE, options, _flags, "so")
 
 
-def _flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+def _flags(options: Build, compiler: Compiler) -> list[str]:
     # NCCL closes the library with its last communicator, while threads of it may still call.
     mine = ["-fvisibility=hidden", "-pthread", "-Wl,-z,nodelete", "-ldl"]
     return record_of(options.target).library_flags(options, compiler) + mine

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kprof.capture.checksums import Checksums
-from kprof.capture.directory import MANIFEST_NAME, Capture
-from kprof.capture.rank_summary import stored_summary, summary_file_name, write_summary
+from kprof.capture.directory import Capture
+from kprof.capture.names import MANIFEST_NAME, summary_file_name
+from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.capture.torch_traces import torch_trace_name
 from kprof.errors import CorruptCaptureError
 from kprof.trace import Trace

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kprof.capture.directory import MANIFEST_NAME
+from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.printable import printable, printable_json
 from kprof.errors import RegionError
 from kprof.recording.launches.launch_log import LaunchLog

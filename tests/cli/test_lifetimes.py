@@ -14,6 +14,7 @@ import pytest
 from in_process import run_kprof
 from kprof.capture import directory as capture
 from kprof.capture.directory import Capture
+from kprof.capture.output import writing
 from kprof.hangs.report import lines_of, read_hang
 from kprof.recording.finishing import recover
 from sealing import check_checksums
@@ -349,7 +350,7 @@ def test_a_recording_that_is_killed_with_its_ranks_is_recovered_whole(killed, kp
 
 
 def fill_the_disk(directory: Path, *_: object) -> None:
-    with capture.writing(directory / "manifest.json"):
+    with writing(directory / "manifest.json"):
         raise OSError(28, "No space left on device")
 
 

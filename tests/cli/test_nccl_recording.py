@@ -21,8 +21,8 @@ from in_process import run_kprof
 sys.path.append(str(Path(__file__).parents[1] / "native"))
 from nccl_host import KPROF, build_driver, build_host, record
 
-from kprof.capture.claims import Begun, write_begun
 from kprof.capture.shared_memory import memory_of
+from kprof.capture.started import Begun, write_begun
 from kprof.capture.torch_traces import host_trace_name
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import RECORD, rings_in

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pages import DOCS, Block, Reader, blocks_of
 
-from kprof.capture.directory import UNFINISHED_SUFFIX
+from kprof.capture.names import UNFINISHED_SUFFIX
 from kprof.capture.processes import signal_all
 from kprof.hangs.report import read_hang
 from kprof.recording.launcher.stopping import processes_of

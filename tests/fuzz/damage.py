@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kprof.capture import manifest as m
-from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
+from kprof.capture.directory import Capture, event_schema
+from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.rank_summary import write_summary
 from kprof.capture.torch_traces import torch_trace_name
 from sealing import has_checksum, remove_checksums, seal

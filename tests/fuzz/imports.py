@@ -29,7 +29,8 @@ from bytes_damage import KINDS, changed
 from harness import Broken
 
 import foreign_files
-from kprof.capture.directory import Capture, unfinished_of
+from kprof.capture.directory import Capture
+from kprof.capture.names import unfinished_of
 from kprof.errors import KprofError
 from kprof.importers import format_of, import_events, own_names, read_events, recognise
 from kprof.importers.foreign import ImportSummary, ReadOptions

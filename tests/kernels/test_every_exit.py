@@ -19,7 +19,8 @@ from killed_state import EMITTED, SIZES
 from faults import fail_at, kill_at, without_faults
 from kprof import private
 from kprof.capture.claims import prepare_messages
-from kprof.capture.directory import Capture, unfinished_of
+from kprof.capture.directory import Capture
+from kprof.capture.names import unfinished_of
 from kprof.capture.set_aside import set_aside
 from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage, remove_memory
 from kprof.errors import WorkloadError

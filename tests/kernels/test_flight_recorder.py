@@ -15,8 +15,8 @@ import pytest
 import kprof
 from drained import RING, by_hand, look, steps
 from kprof import abi
-from kprof.capture.claims import Begun
 from kprof.capture.parts import recover_rank
+from kprof.capture.started import Begun
 from kprof.errors import RecorderError
 from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings import lifetime

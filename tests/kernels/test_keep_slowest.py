@@ -11,7 +11,7 @@ import pytest
 import kprof
 from drained import by_hand, look
 from kprof import abi
-from kprof.capture.claims import Begun
+from kprof.capture.started import Begun
 from kprof.errors import RecorderError
 from kprof.recording.endings import lifetime
 from kprof.recording.finishing.finishing import make_manifest

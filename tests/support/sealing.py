@@ -15,7 +15,8 @@ from kprof.capture.checksums import (
     checksum_of_manifest,
     files_with_numbers,
 )
-from kprof.capture.directory import MANIFEST_NAME, Capture
+from kprof.capture.directory import Capture
+from kprof.capture.names import MANIFEST_NAME
 from kprof.errors import CorruptCaptureError
 
 

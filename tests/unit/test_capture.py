@@ -13,7 +13,6 @@ import pytest
 
 from kprof.capture import directory as capture
 from kprof.capture.directory import (
-    MANIFEST_NAME,
     Capture,
     begin_capture,
     event_schema,
@@ -26,6 +25,7 @@ from kprof.capture.directory import (
     writing_events,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
+from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.started import read_ranks_started, write_rank_started
 from kprof.errors import (
     CaptureError,

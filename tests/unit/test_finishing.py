@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kprof.capture.claims import Begun, Claim, leave_message, prepare_messages
-from kprof.capture.directory import finish_capture, rank_file
+from kprof.capture.claims import Claim, leave_message, prepare_messages
+from kprof.capture.directory import finish_capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import ArenaUse, EventCounts
+from kprof.capture.names import rank_file
 from kprof.capture.parts import PartWriter
-from kprof.capture.started import announce_rank
+from kprof.capture.started import Begun, announce_rank
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.rank_memory import Live
 from kprof.recording.finishing.finishing import keeping, make_manifest

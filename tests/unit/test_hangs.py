@@ -16,8 +16,8 @@ import pytest
 
 import kprof
 from kprof.capture.claims import prepare_messages, read_messages
-from kprof.capture.directory import rank_file
 from kprof.capture.losses import GaveUp
+from kprof.capture.names import rank_file
 from kprof.hangs import look
 from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts

@@ -16,9 +16,10 @@ import pytest
 from kprof.abi import MAX_REGION_ID
 from kprof.analysis import Summary, find, flow_sums
 from kprof.capture import checks
-from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema, write_rank_events
+from kprof.capture.directory import Capture, event_schema, write_rank_events
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import MAX_RANKS
+from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
 from kprof.hangs.report import read_hang

@@ -17,9 +17,9 @@ from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
 from kprof.analysis.hung import hung_waits, left_out
 from kprof.analysis.waiting import role_waits
-from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
+from kprof.capture.directory import EVENT_OPEN, Capture
 from kprof.capture.manifest import HangNote, HungCall
-from kprof.capture.rank_summary import summary_file_name
+from kprof.capture.names import events_file_name, summary_file_name
 from kprof.errors import CaptureError
 from kprof.export import write
 from kprof.hangs.report import Hang, Waiting, write_hang

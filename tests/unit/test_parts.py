@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from kprof.capture.claims import prepare_messages, read_messages
-from kprof.capture.directory import event_schema, events_file_name
+from kprof.capture.directory import event_schema
 from kprof.capture.manifest import Launch
+from kprof.capture.names import events_file_name
 from kprof.capture.parts import PartWriter, part_name, read_info, recover_rank
 from kprof.errors import CaptureError
 from synthetic import TraceBuilder

@@ -17,7 +17,7 @@ import pytest
 import kprof
 import kprof_cli.main
 from kprof import private
-from kprof.capture.claims import Begun, prepare_messages, write_begun
+from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import begin_capture
 from kprof.capture.output import replacing
 from kprof.capture.shared_memory import (
@@ -27,6 +27,7 @@ from kprof.capture.shared_memory import (
     remove_garbage,
     remove_memory,
 )
+from kprof.capture.started import Begun, write_begun
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.errors import CaptureError, CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.look import look_at

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture.directory import rank_file
 from kprof.capture.manifest import RankStarted
+from kprof.capture.names import rank_file
 from kprof.capture.processes import Condition, Process, process_of, signal_all
 from kprof.capture.started import pids_here, write_rank_started
 

@@ -14,13 +14,8 @@ from kprof import analysis
 from kprof.analysis import Summary
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Launch, RankInfo
-from kprof.capture.rank_summary import (
-    stored_summary,
-    summarise_file,
-    summary_file_name,
-    track_slices,
-    write_summary,
-)
+from kprof.capture.names import summary_file_name
+from kprof.capture.rank_summary import stored_summary, summarise_file, track_slices, write_summary
 from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder

@@ -20,6 +20,7 @@ from kprof.capture.claims import Claim
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import EventCounts, RegionLosses
+from kprof.capture.output import writing
 from kprof.capture.started import announce_rank
 from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
 from kprof.recording.finishing.outcome import describe_exit
@@ -206,7 +207,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path):
 
 def test_a_disk_that_fills_up_at_the_end_keeps_the_files_of_the_ranks(tmp_path, monkeypatch):
     def full(directory: Path, manifest: object) -> None:
-        with capture.writing(directory / "manifest.json"):
+        with writing(directory / "manifest.json"):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(capture, "write_manifest", full)
@@ -219,7 +220,7 @@ def test_parts_that_cannot_be_merged_are_kept_and_the_error_says_how_to_go_on(
     tmp_path, monkeypatch
 ):
     def full(directory: Path, rank: int) -> None:
-        with capture.writing(directory / "rank-00007.parquet"):
+        with writing(directory / "rank-00007.parquet"):
             raise OSError(28, f"No space left on device for {rank}")
 
     monkeypatch.setattr("kprof.recording.finishing.finishing.recover_rank", full)
@@ -252,7 +253,7 @@ def test_ranks_to_record_that_never_ran_are_named(tmp_path):
 
 def test_a_disk_that_is_full_at_the_start_keeps_nothing(tmp_path, monkeypatch):
     def full(directory: Path) -> None:
-        with capture.writing(directory / "messages"):
+        with writing(directory / "messages"):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kprof.recording.launcher.record.prepare_messages", full)

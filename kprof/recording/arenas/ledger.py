@@ -28,8 +28,8 @@ import msgspec
 import numpy as np
 
 from kprof.abi import NO_CHUNK
-from kprof.capture.directory import rank_file
 from kprof.capture.manifest import INT32_MAX, Launch, RankInfo
+from kprof.capture.names import rank_file
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.private import new_file, open_plain, read_plain

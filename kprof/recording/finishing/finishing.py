@@ -11,7 +11,6 @@ import msgspec
 import kprof
 from kprof.capture import directory as capture
 from kprof.capture.claims import (
-    Begun,
     events_written,
     launch_counts,
     leave_message,
@@ -29,6 +28,7 @@ from kprof.capture.losses import (
     sentence_of,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
+from kprof.capture.names import rank_files
 from kprof.capture.parts import (
     SAVED,
     damaged_parts,
@@ -37,7 +37,7 @@ from kprof.capture.parts import (
     recover_rank,
 )
 from kprof.capture.set_aside import set_aside
-from kprof.capture.started import read_ranks_started
+from kprof.capture.started import Begun, read_ranks_started
 from kprof.errors import (
     CaptureError,
     KprofError,
@@ -79,7 +79,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         is_idle = outcome is not None and not (outcome.exit_code or started or messages)
         kind = NothingRecordedError if is_idle else WorkloadError
         raise kind(why, exit_code=_exit_code(outcome))
-    if not started and capture.rank_files(directory, "started"):
+    if not started and rank_files(directory, "started"):
         messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
     world_size = max([begun.num_procs, found.world_size, *num_ranks])
@@ -139,7 +139,7 @@ def _all_infos(
     `is_under_way`, a disk that refuses again what a rank could not write ends nothing.
     """
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
-    ended = capture.rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
+    ended = rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
     gave_up = {each.rank for each in read_messages(directory) if isinstance(each, GaveUp)}
     aside = set()
     for rank in sorted(ended):
@@ -153,7 +153,7 @@ def _all_infos(
                 raise
             _set_aside(directory, rank, counts.get(rank, 0), error)
             aside.add(rank)
-    named = capture.rank_files(directory, "parquet").keys() | ranks_with_parts(directory).keys()
+    named = rank_files(directory, "parquet").keys() | ranks_with_parts(directory).keys()
     for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
@@ -205,7 +205,7 @@ def _missing_events(directory: Path, infos: Sequence[RankInfo]) -> Iterator[str]
 
 def _uncounted(directory: Path, known: Collection[int]) -> Iterator[str]:
     """A sentence for each other rank that had a recorder."""
-    for rank, path in capture.rank_files(directory, "live").items():
+    for rank, path in rank_files(directory, "live").items():
         if rank not in known:
             yield f"rank {rank}: {path.name} is damaged, so how many launches it made is not known"
 

@@ -18,16 +18,11 @@ import msgspec
 import numpy as np
 
 from kprof.capture.checks import EVENT_BOUNDS
-from kprof.capture.directory import (
-    EVENT_OPEN,
-    event_schema,
-    events_file_name,
-    rank_file,
-    write_rank_info,
-)
+from kprof.capture.directory import EVENT_OPEN, event_schema, write_rank_info
 from kprof.capture.manifest import HangNote, HungCall, RankInfo, RegionLosses
+from kprof.capture.names import events_file_name, rank_file, summary_file_name
 from kprof.capture.parts import append_events
-from kprof.capture.rank_summary import summary_file_name, write_summary
+from kprof.capture.rank_summary import write_summary
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import CaptureError, CorruptCaptureError
 from kprof.hangs.report import HANG_NAME, Hang, read_hang

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import (
-    MESSAGES_NAME,
-    RECORDING_NAME,
-    Begun,
-    leave_message,
-    ranks_in_use,
-    read_begun,
-    repair_messages,
-    try_lock,
-)
-from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
+from kprof.capture.claims import leave_message, ranks_in_use, repair_messages, try_lock
+from kprof.capture.directory import Capture
 from kprof.capture.files import check_recording
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Manifest
+from kprof.capture.names import (
+    MANIFEST_NAME,
+    MESSAGES_NAME,
+    RECORDING_NAME,
+    UNFINISHED_SUFFIX,
+    finished_of,
+    unfinished_of,
+)
+from kprof.capture.output import writing
 from kprof.capture.shared_memory import (
     COPY_NAME,
     WAITS_NAME,
@@ -34,7 +34,7 @@ from kprof.capture.shared_memory import (
     is_copy,
     make_memory,
 )
-from kprof.capture.started import read_ranks_started
+from kprof.capture.started import Begun, read_begun, read_ranks_started
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
@@ -54,7 +54,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     output exists), WorkloadError (no rank left anything) and CaptureError.
     """
     directory = _unfinished(path)
-    output = output or capture.finished_of(directory)
+    output = output or finished_of(directory)
     if output == directory:
         raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")
     check_recording(directory)
@@ -99,7 +99,7 @@ def _begun(place: Path) -> Begun:
 def _beside(output: Path, directory: Path) -> Iterator[Path]:
     """The directory, or a copy of it in the output's folder: its own disk may be full. The
     directory goes when the block succeeds."""
-    with capture.writing(output):
+    with writing(output):
         if output.absolute().parent.samefile(directory.parent):
             yield directory
             return
@@ -185,7 +185,7 @@ def in_brackets(pids: Sequence[int]) -> str:
 def _unfinished(path: Path) -> Path:
     """The directory that is meant."""
     path = path if path.name else path.absolute()
-    beside = capture.unfinished_of(path)
+    beside = unfinished_of(path)
     if beside.is_dir():
         return beside
     if not path.is_dir():

@@ -16,10 +16,10 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.claims import launch_counts, leave_message
-from kprof.capture.directory import events_file_name, rank_file
 from kprof.capture.files import reading
 from kprof.capture.losses import count_launches, launches_lost
 from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.names import events_file_name, rank_file
 from kprof.capture.parts import (
     SALVAGED_PART,
     SAVED,

@@ -33,19 +33,14 @@ from typing import Final
 import msgspec
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import (
-    Begun,
-    launch_counts,
-    prepare_messages,
-    ranks_in_use,
-    write_begun,
-)
+from kprof.capture.claims import launch_counts, prepare_messages, ranks_in_use
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
+from kprof.capture.names import unfinished_of
 from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import discard, make_memory, memory_of
-from kprof.capture.started import pids_here
+from kprof.capture.started import Begun, pids_here, write_begun
 from kprof.errors import CaptureError, StillRecordingError, WorkloadError
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.nccl.capture import has_collectives
@@ -300,7 +295,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
 
     It is removed if it is empty and nobody can write to it any more.
     """
-    directory = capture.unfinished_of(request.output)
+    directory = unfinished_of(request.output)
     if directory.is_dir():
         # Two recordings into the same output would delete each other's files.
         with locked(directory):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.claims import launch_counts, ranks_in_use
-from kprof.capture.directory import rank_files
 from kprof.capture.losses import count_launches, name_ranks
+from kprof.capture.names import rank_files
 from kprof.capture.parts import state_of_parts
 from kprof.capture.processes import signal_all, wait_until
 from kprof.capture.started import pids_here

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from kprof.capture.directory import write_json
 from kprof.capture.manifest import Ceilings
+from kprof.capture.output import write_json
 from kprof.devices import gpu
 from kprof.devices.cache import cache_dir
 from kprof.devices.targets import Target, count_devices, describe_device

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kprof.capture.directory import write_json
 from kprof.capture.manifest import KernelOverhead, Overhead
+from kprof.capture.output import write_json
 from kprof.devices import gpu
 from kprof.errors import CaptureError
 from kprof.recording.endings.complaints import complain

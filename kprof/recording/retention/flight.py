@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from kprof.capture.directory import writing
+from kprof.capture.output import writing
 from kprof.errors import CaptureError
 from kprof.private import read_plain
 from kprof.recording.arenas.turns import Used

@@ -27,7 +27,8 @@ from typing import Final
 import msgspec
 
 from kprof.capture.claims import ranks_in_use
-from kprof.capture.directory import completing, rank_file, rank_files
+from kprof.capture.names import rank_file, rank_files
+from kprof.capture.output import completing
 from kprof.private import read_plain
 from kprof.recording.retention.call_lengths import CallLengths, describe_length
 from kprof.recording.retention.drainer import Drainer, Fail, Note
