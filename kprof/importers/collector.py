@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, Taken, to_ns
-from kprof.regions import PAYLOAD_BITS
+from kprof.importers.foreign import ForeignEvents, ReadOptions, Taken, taken_from, to_ns
+from kprof.regions import PAYLOAD_BITS, Category
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Time = int | float
+# That of all events, or of those with a name.
+CategoryOf = Category | Callable[[str], Category]
 T = TypeVar("T", bound=Hashable)
 _NO_END: Final = "spans without an end"
 _NO_BEGIN: Final = "ends without a beginning"
@@ -42,13 +45,18 @@ class _Open(NamedTuple):
 class Collector:
     """Collects what a reader finds. Times are ticks, whole or not, of any origin.
 
-    `left_out` counts what cannot be imported, by what it is; `num_dropped` what each rank lost.
+    `left_out` counts what cannot be imported, by what it is; `num_dropped` what each rank lost,
+    `notices` what was assumed. `options` are what the user says of the files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: ReadOptions | None = None) -> None:
+        self.options = options or ReadOptions()
         self.left_out: Counter[str] = Counter()
         self.num_dropped: Counter[int] = Counter()
-        self.launches: dict[Hashable, int] = {}
+        self.notices: Counter[str] = Counter()
+        self._launches: dict[Hashable, int] = {}
+        self._kernels: dict[int, str] = {}
+        self._numbered = ""
         self._places: list[Place] = []
         self._starts: list[Time] = []
         self._durations: list[Time] = []
@@ -103,12 +111,29 @@ class Collector:
         begun = opened.pop()
         self.span(begun.place, begun.name, begun.time, time - begun.time, begun.args)
 
-    def launch(self, key: Hashable) -> int:
+    def launch(self, key: Hashable, kernel: str = "") -> int:
         """The number of a launch, counted from 0 in the order in which they are first named."""
-        return self.launches.setdefault(key, len(self.launches))
+        number = self._launches.setdefault(key, len(self._launches))
+        if kernel:
+            self._kernels[number] = kernel
+        return number
 
-    def events(self, origin: object, tick_ns: float = 1.0, **known: Any) -> ForeignEvents:
-        """All of it; `origin` names the file in errors, `known` are fields of ForeignEvents."""
+    def name(self, number: int, what: str = "event") -> str:
+        """What a number stands for: as --names say, else `event 7`."""
+        self._numbered = what
+        names = self.options.names or ()
+        return names[number] if number < len(names) else f"{what} {number}"
+
+    def events(
+        self,
+        origin: object,
+        tick_ns: float = 1.0,
+        taken: Sequence[Taken] = (),
+        category: CategoryOf | None = None,
+        **known: Any,
+    ) -> ForeignEvents:
+        """All of it; `origin` names the file in errors, `category` is that of all events, where the
+        format has one. `known` are fields of ForeignEvents."""
         for opened in self._open.values():
             for begun in opened:
                 self.left_out[_NO_END] += 1
@@ -121,6 +146,13 @@ class Collector:
             name: whole_numbers(origin, name, list(values))
             for name, values in zip(Place._fields, columns, strict=True)
         }
+        if self._numbered:
+            source = "--names" if self.options.names else f"numbers of {self._numbered}s"
+            taken = (*taken, Taken("names", source))
+        if category is not None:
+            of = category if callable(category) else lambda _: category
+            known["categories"] = {name: of(name) for name in numbers}
+        notices = tuple(f"{what}: {number:,}" for what, number in self.notices.items())
         return ForeignEvents(
             **places,
             name=np.array([numbers[label] for label in labels], dtype=np.int64),
@@ -134,7 +166,8 @@ class Collector:
             num_dropped=dict(self.num_dropped),
             fields=self._fields(origin),
             left_out=dict(self.left_out),
-            **known,
+            taken=tuple(taken),
+            **{"kernels": self._kernels, "notices": notices, **known},
         )
 
     def _add(
@@ -243,3 +276,40 @@ def from_options(what: str, given: float | None, default: float) -> tuple[float,
     if given is not None:
         return given, Taken("clock", f"--tick-ns {given:g}")
     return default, Taken("clock", what)
+
+
+def no_cycle(path: object, why: str = "and does not say how long one is") -> ForeignFormatError:
+    """The sentence about a file of cycles, of which nobody says how long they are."""
+    return ForeignFormatError(f"{path} counts cycles {why}; give --tick-ns, such as 0.5 for 2 GHz")
+
+
+def file_per_rank(
+    collect: Callable[[Collector, Path, int], object],
+    ticks: tuple[str, float | None] | None = None,
+    category: CategoryOf | None = None,
+    kernel: str = "imported",
+    **sources: str,
+) -> Callable[[Sequence[Path], ReadOptions], ForeignEvents]:
+    """Reads a file per rank, in the order of ranks: `collect` gets each with its rank.
+
+    `ticks` are what times count unless --tick-ns says it, and how long one is in ns; None where
+    --tick-ns has to say it. `sources` are from what each thing is taken, the rank from the order of
+    the files.
+    """
+
+    def read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
+        found = Collector(options)
+        for rank, path in enumerate(files):
+            collect(found, path, rank)
+        tick_ns, taken = 1.0, list(taken_from(**{"rank": "the order of the files", **sources}))
+        if ticks is not None and ticks[1] is not None:
+            tick_ns, clock = from_options(ticks[0], options.tick_ns, ticks[1])
+            taken.append(clock)
+        elif ticks is not None:
+            if options.tick_ns is None:
+                raise no_cycle(files[0])
+            tick_ns = options.tick_ns
+            taken.append(Taken("clock", ticks[0].format(tick_ns)))
+        return found.events(files[0], tick_ns, taken, category, kernel=kernel)
+
+    return read

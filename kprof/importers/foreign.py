@@ -37,6 +37,15 @@ class Taken:
     is_guess: bool = False
 
 
+class Guess(str):
+    """A source that a reader had to guess."""
+
+
+def taken_from(**sources: str) -> tuple[Taken, ...]:
+    """From what each thing is taken."""
+    return tuple(Taken(what, text, isinstance(text, Guess)) for what, text in sources.items())
+
+
 @dataclass(frozen=True)
 class ImportSummary:
     """What was imported, and what each thing was taken for.
@@ -116,7 +125,8 @@ class Format:
     """A format that can be imported: `uses` names the fields of ReadOptions that `read` looks at.
 
     `read` raises ForeignFormatError. With `takes_many` it gets a file per rank, rank 0 first, else
-    one file. `sniff` says how sure it is, from 0 to CERTAIN, that a file is of the format. The
+    one file. `sniff` says how sure it is, from 0 to CERTAIN, that a file is of the format; one that
+    is certain or nothing may say True or False. The
     documentation says of which `tool` the files are, what it `brings` over and what it `lacks`, and
     with which version this was `tested`.
     """

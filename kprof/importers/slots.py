@@ -10,7 +10,6 @@ and large block numbers run into other bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.collector import Collector, Place, unwrapped
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, file_per_rank, unwrapped
+from kprof.importers.foreign import Format, Guess
 from kprof.importers.reading import read_words
 from kprof.importers.sample import Sample, share
 
@@ -64,7 +63,12 @@ class Layout:
 def slots_format(layout: Layout, sureness: float, **about: str) -> Format:
     """The format of buffers with this layout; `sureness` orders layouts that fit equally."""
     return Format(
-        partial(_read, layout),
+        file_per_rank(
+            partial(_collect, layout),
+            block="the slot",
+            warp="the group of the slot",
+            clock=Guess("ns of 32 bits, whose wraps are found by order"),
+        ),
         partial(_sniff, layout, sureness),
         uses=("names",),
         takes_many=True,
@@ -131,29 +135,10 @@ def _sniff(layout: Layout, sureness: float, sample: Sample) -> float:
     return sureness * fitting if fitting > 0.9 else 0.0
 
 
-def _read(layout: Layout, files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """One buffer per rank; `names[id]` names an event."""
-    found = Collector()
-    for rank, path in enumerate(files):
-        slots = _slots(layout, read_words(path, "<u8", "a buffer of slots"))
-        if slots is None:
-            raise ForeignFormatError(f"{path} does not begin with numbers of blocks and groups")
-        _collect(found, layout, slots, rank, options.names or ())
-    return found.events(
-        files[0],
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("block", "the slot"),
-            Taken("warp", "the group of the slot"),
-            Taken("clock", "ns of 32 bits, whose wraps are found by order", is_guess=True),
-            Taken("names", "--names" if options.names else "numbers of events"),
-        ),
-    )
-
-
-def _collect(
-    found: Collector, layout: Layout, slots: _Slots, rank: int, names: Sequence[str]
-) -> None:
+def _collect(layout: Layout, found: Collector, path: Path, rank: int) -> None:
+    slots = _slots(layout, read_words(path, "<u8", "a buffer of slots"))
+    if slots is None:
+        raise ForeignFormatError(f"{path} does not begin with numbers of blocks and groups")
     origin: int | None = None
     num_events_of = (slots.events != layout.empty).sum(axis=0)
     for track in np.flatnonzero(num_events_of).tolist():
@@ -172,8 +157,7 @@ def _collect(
         columns = layout.event.of(tags), tags, times
         place = _place(layout, slots, rank, track, int(tags[0]))
         for event, tag, time in zip(*(column.tolist() for column in columns), strict=True):
-            name = names[event] if event < len(names) else f"event {event}"
-            _add(found, layout, place, name, event, tag, time)
+            _add(found, layout, place, event, tag, time)
 
 
 def _place(layout: Layout, slots: _Slots, rank: int, track: int, tag: int) -> Place:
@@ -187,13 +171,11 @@ def _place(layout: Layout, slots: _Slots, rank: int, track: int, tag: int) -> Pl
     return Place(rank, block, group if slots.num_groups > 1 else -1, hw_id=sm)
 
 
-def _add(
-    found: Collector, layout: Layout, place: Place, name: str, event: int, tag: int, time: int
-) -> None:
+def _add(found: Collector, layout: Layout, place: Place, event: int, tag: int, time: int) -> None:
     kind = 1 - (tag & 1) if layout.is_start_bit else tag & 3
     if kind == _BEGIN:
-        found.begin(place, name, time, event)
+        found.begin(place, found.name(event), time, event)
     elif kind == _END:
         found.end(place, time, event)
     else:
-        found.mark(place, name if kind == _INSTANT else "finalize", time)
+        found.mark(place, found.name(event) if kind == _INSTANT else "finalize", time)

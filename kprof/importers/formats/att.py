@@ -17,10 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, no_cycle
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, taken_from
 from kprof.importers.reading import read_json
-from kprof.importers.sample import Sample
 from kprof.regions import Category
 
 _WAVE: Final = re.compile(r"se(\d{1,3})_sm(\d{1,2})_sl(\d{1,3})_wv\d+\.json")
@@ -49,14 +48,15 @@ class _WaveFile(msgspec.Struct):
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     """One folder per rank."""
     found = Collector()
-    kernels: dict[int, str] = {}
     clock = Taken("clock", "")
     for rank, folder in enumerate(files):
         if not folder.is_dir():
             raise ForeignFormatError(f"{folder} is no folder; give the whole ui_output_agent_...")
         tick_ns, clock = _tick_ns(folder, options)
         occupancy = read_json(folder / "occupancy.json", dict[str, Any], _WHAT)
-        kernels |= _kernels(found, occupancy)
+        names = occupancy.get("dispatches", {})
+        for kernel, name in names.items() if isinstance(names, dict) else ():
+            found.launch(str(kernel), str(name))
         for se, events in occupancy.items():
             if se.isdecimal() and len(se) < 4 and isinstance(events, list):
                 _collect(found, rank, int(se), events, tick_ns)
@@ -65,13 +65,14 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
                 _collect_wave(found, rank, match, read_json(path, _WaveFile, _WHAT).wave, tick_ns)
     return found.events(
         files[0],
-        kernels=kernels,
         categories=_CATEGORIES,
         taken=(
-            Taken("rank", "the order of the folders"),
-            Taken("block", "SE and CU: a trace does not name blocks"),
-            Taken("warp", "SIMD and slot"),
-            Taken("launch", "the kernel's id in occupancy.json"),
+            *taken_from(
+                rank="the order of the folders",
+                block="SE and CU: a trace does not name blocks",
+                warp="SIMD and slot",
+                launch="the kernel's id in occupancy.json",
+            ),
             clock,
         ),
     )
@@ -85,10 +86,7 @@ def _tick_ns(folder: Path, options: ReadOptions) -> tuple[float, Taken]:
     if len(pairs) > 1 and pairs[-1][0] > pairs[0][0] and pairs[-1][1] > pairs[0][1]:
         (first, begin), (last, end) = pairs[0], pairs[-1]
         return _REALTIME_NS * (end - begin) / (last - first), Taken("clock", "realtime.json")
-    raise ForeignFormatError(
-        f"{folder} counts cycles and has no realtime.json that says how long one is; give "
-        "--tick-ns, such as 0.5 for 2 GHz"
-    )
+    raise no_cycle(folder, "and has no realtime.json that says how long one is")
 
 
 def _pairs(path: Path) -> Iterator[tuple[int, int]]:
@@ -107,13 +105,6 @@ def _pairs(path: Path) -> Iterator[tuple[int, int]]:
 def _pair(values: list[Any]) -> Iterator[tuple[int, int]]:
     if len(values) == 2 and all(type(value) is int for value in values):
         yield values[0], values[1]
-
-
-def _kernels(found: Collector, occupancy: dict[str, Any]) -> dict[int, str]:
-    names = occupancy.get("dispatches", {})
-    if not isinstance(names, dict):
-        return {}
-    return {found.launch(str(kernel)): str(name) for kernel, name in names.items()}
 
 
 def _collect(found: Collector, rank: int, se: int, events: list[Any], tick_ns: float) -> None:
@@ -150,13 +141,9 @@ def _place(rank: int, se: int, cu: int, simd: int, slot: int) -> Place:
     )
 
 
-def _sniff(sample: Sample) -> float:
-    return CERTAIN if {"occupancy.json", "filenames.json"} & set(sample.names) else 0.0
-
-
 FORMAT: Final = Format(
     _read,
-    _sniff,
+    lambda sample: not {"occupancy.json", "filenames.json"}.isdisjoint(sample.names),
     uses=("tick_ns",),
     takes_many=True,
     tool="AMD thread trace: the folder `ui_output_agent_*` of rocprofv3 --att",

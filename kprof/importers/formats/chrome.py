@@ -131,10 +131,9 @@ def from_chrome(
         # Pairs are pairs in the order of time; a file may have any other.
         if event.ph != "M":
             _collect(found, event, Place(ranks[str(event.pid)], blocks[str(event.tid)]))
-    num_endless = sum(event.ph == "X" and event.dur is None for event in events)
-    notices = (f"spans without dur, imported as 0 ns: {num_endless:,}",) if num_endless else ()
-    taken = (rank_source, block_source, clock)
-    foreign = found.events(file, tick_ns, taken=taken, notices=notices)
+    if num_endless := sum(event.ph == "X" and event.dur is None for event in events):
+        found.notices["spans without dur, imported as 0 ns"] += num_endless
+    foreign = found.events(file, tick_ns, (rank_source, block_source, clock))
     if len(foreign) == 0 and found.left_out:
         counts = ", ".join(f"{what}: {number:,}" for what, number in found.left_out.items())
         raise ForeignFormatError(f"{file} has no complete span and no instant ({counts})")

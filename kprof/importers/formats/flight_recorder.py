@@ -15,7 +15,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
 from kprof.importers.reading import parse_json, read_bytes
 from kprof.importers.sample import Sample
 from kprof.regions import Category
@@ -53,29 +53,25 @@ class _Dump(msgspec.Struct):
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     found = Collector()
-    kernels: dict[int, str] = {}
     latest: dict[str, dict[int, int]] = {}
     for rank, path in enumerate(files):
         for each in _load(path).entries:
             number = each.p2p_seq_id if each.is_p2p else each.collective_seq_id
             group = each.process_group[1] or each.process_group[0]
             key = (each.process_group[0], each.is_p2p, number, each.profiling_name)
-            launch = found.launch(key)
-            kernels[launch] = each.profiling_name
-            _entry(found, Place(rank, launch=launch), each)
+            _entry(found, Place(rank, launch=found.launch(key, each.profiling_name)), each)
             if not each.is_p2p:
                 ranks = latest.setdefault(group, {})
                 ranks[rank] = max(ranks.get(rank, -1), number)
     return found.events(
         files[0],
-        kernels=kernels,
         # How much of it was waiting, nobody knows.
-        categories=dict.fromkeys(kernels.values(), Category.OTHER),
+        category=Category.OTHER,
         notices=tuple(_behind(latest)),
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("launch", "process group and sequence number"),
-            Taken("clock", "ns of the host's time of day, when its watchdog looked"),
+        taken=taken_from(
+            rank="the order of the files",
+            launch="process group and sequence number",
+            clock="ns of the host's time of day, when its watchdog looked",
         ),
     )
 
@@ -183,11 +179,11 @@ def _plain(data: bytes) -> Any:
     return found
 
 
-def _sniff(sample: Sample) -> float:
+def _sniff(sample: Sample) -> bool:
     keys = ("entries", "time_created_ns", "profiling_name")
     is_json = sample.has("entries", "profiling_name") or sample.has("pg_config", "entries")
     is_pickle = sample.head[:1] == b"\x80" and all(key.encode() in sample.head for key in keys)
-    return CERTAIN if is_json or is_pickle else 0.0
+    return is_json or is_pickle
 
 
 FORMAT: Final = Format(

@@ -15,7 +15,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
 from kprof.importers.reading import read_json
 from kprof.importers.sample import Sample
 from kprof.regions import LIFETIME, Category
@@ -104,13 +104,13 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         kernels=kernels,
         grids=grids,
         categories={LIFETIME + kernel: Category.OTHER for kernel in kernels.values()},
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("block", "ctaId, x first"),
-            Taken("warp", "warpId"),
-            Taken("launch", "the order of launches"),
-            Taken("processor", "smId"),
-            Taken("clock", "ns, in steps of 32"),
+        taken=taken_from(
+            rank="the order of the files",
+            block="ctaId, x first",
+            warp="warpId",
+            launch="the order of launches",
+            processor="smId",
+            clock="ns, in steps of 32",
         ),
     )
     return replace(events, tick_ns=STEP_NS)
@@ -157,9 +157,9 @@ def _checked(idx: int) -> int:
     return idx
 
 
-def _sniff(sample: Sample) -> float:
+def _sniff(sample: Sample) -> bool:
     is_ours = sample.has("locationTable") or sample.has("kernelName", "gridDimX")
-    return CERTAIN if is_ours or sample.has("smId", "tpcId") else 0.0
+    return is_ours or sample.has("smId", "tpcId")
 
 
 FORMAT: Final = Format(

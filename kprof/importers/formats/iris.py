@@ -5,42 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kprof.importers.collector import Collector, Place, from_options
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, file_per_rank
+from kprof.importers.foreign import Format
 from kprof.importers.formats.chrome import ChromeEvent, event_time, read_chrome
-from kprof.importers.sample import Sample
 
 _FIELDS: Final = {"target_rank": "peer", "payload_size": "bytes"}
 
 
-def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """Files in any order. Each event names its rank."""
-    found = Collector()
-    tick_ns, clock = from_options("s_memrealtime, 10 ns a tick", options.tick_ns, 10.0)
-    for path in files:
-        for event in read_chrome(path, found).traceEvents:
-            if event.ph == "X":
-                place, args = _place(event), event.args or {}
-                fields = {to: args[of] for of, to in _FIELDS.items() if of in args}
-                found.span(
-                    place, event.name, _ticks(event_time(event)), _ticks(event.dur or 0), fields
-                )
-            elif event.ph != "M":
-                found.left_out["events that are no spans"] += 1
-    return found.events(
-        files[0],
-        tick_ns,
-        taken=(
-            Taken("rank", "pid"),
-            Taken("block", "program_id"),
-            Taken("processor", "xcc_id and cu_id"),
-            clock,
-        ),
-    )
+def _collect(found: Collector, path: Path, _: int) -> None:
+    """Each event names its rank."""
+    for event in read_chrome(path, found).traceEvents:
+        if event.ph == "X":
+            args = event.args or {}
+            fields = {to: args[of] for of, to in _FIELDS.items() if of in args}
+            begin, duration = _ticks(event_time(event)), _ticks(event.dur or 0)
+            found.span(_place(event), event.name, begin, duration, fields)
+        elif event.ph != "M":
+            found.left_out["events that are no spans"] += 1
 
 
 def _place(event: ChromeEvent) -> Place:
@@ -55,13 +39,15 @@ def _ticks(value: float) -> int | float:
     return int(value) if float(value).is_integer() else value
 
 
-def _sniff(sample: Sample) -> float:
-    return CERTAIN if sample.has("xcc_id", "program_id", "cu_id") else 0.0
-
-
 FORMAT: Final = Format(
-    _read,
-    _sniff,
+    file_per_rank(
+        _collect,
+        ("s_memrealtime, 10 ns a tick", 10.0),
+        rank="pid",
+        block="program_id",
+        processor="xcc_id and cu_id",
+    ),
+    lambda sample: sample.has("xcc_id", "program_id", "cu_id"),
     uses=("tick_ns",),
     takes_many=True,
     tool="ROCm iris tracing, schema 1.1, files of ranks or merged",

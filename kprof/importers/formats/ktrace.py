@@ -7,15 +7,15 @@ an event: u64 time (10 ns), u64 payload, u32 hw id, u32 XCC, u32 packed, u32 slo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.collector import Collector, Place, from_options
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, file_per_rank
+from kprof.importers.foreign import Format
 from kprof.importers.reading import read_words
 from kprof.importers.sample import Sample
 
@@ -30,31 +30,13 @@ _EVENT: Final = np.dtype("<u8, <u8, <u4, <u4, <u4, <u4")
 _MARK, _PUSH, _POP, _START, _STOP = range(5)
 
 
-def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """One buffer per rank; `names[id]` names an event."""
-    found = Collector()
-    tick_ns, clock = from_options("s_memrealtime, 10 ns a tick", options.tick_ns, 10.0)
-    for rank, path in enumerate(files):
-        regions = _regions(read_words(path, "<u4", "a buffer of KTRACE"))
-        if regions is None:
-            raise ForeignFormatError(f"{path} has no regions of waves, as KTRACE writes them")
-        blocks = _blocks(regions)
-        for number, region in enumerate(regions):
-            if region.view(_HEAD)["issued"][0]:
-                _collect(found, region, Place(rank, blocks[number]), options.names or ())
-    return found.events(
-        files[0],
-        tick_ns,
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("block", "block_x, or all of x, y, z in their order"),
-            Taken("warp", "the wave's number"),
-            Taken("launch", "dispatch_id"),
-            Taken("processor", "hw_id and xcc_id"),
-            clock,
-            Taken("names", "--names" if options.names else "numbers of events"),
-        ),
-    )
+def _collect(found: Collector, path: Path, rank: int) -> None:
+    regions = _regions(read_words(path, "<u4", "a buffer of KTRACE"))
+    if regions is None:
+        raise ForeignFormatError(f"{path} has no regions of waves, as KTRACE writes them")
+    for block, region in zip(_blocks(regions), regions, strict=True):
+        if region.view(_HEAD)["issued"][0]:
+            _collect_wave(found, region, Place(rank, block))
 
 
 def _regions(words: NDArray[np.uint32]) -> list[NDArray[Any]] | None:
@@ -88,7 +70,7 @@ def _blocks(regions: list[NDArray[Any]]) -> list[int]:
     return [order[each] for each in where]
 
 
-def _collect(found: Collector, region: NDArray[Any], place: Place, names: Sequence[str]) -> None:
+def _collect_wave(found: Collector, region: NDArray[Any], place: Place) -> None:
     head = region.view(_HEAD)[0]
     issued = int(head["issued"])
     if issued > _REGION - 1:
@@ -97,7 +79,7 @@ def _collect(found: Collector, region: NDArray[Any], place: Place, names: Sequen
         warp=int(head["wave"]) & 0xFF, launch=found.launch(int(head["dispatch"]))
     )
     opened: dict[int, tuple[str, int]] = {}
-    for slot, (time, kind, name, start, hw) in enumerate(_events(region, issued, names), start=1):
+    for slot, (time, kind, name, start, hw) in enumerate(_events(found, region, issued), start=1):
         at = place._replace(hw_id=hw)
         if kind == _MARK:
             found.mark(at, name, time)
@@ -114,13 +96,12 @@ def _collect(found: Collector, region: NDArray[Any], place: Place, names: Sequen
 
 
 def _events(
-    region: NDArray[Any], issued: int, names: Sequence[str]
+    found: Collector, region: NDArray[Any], issued: int
 ) -> Iterator[tuple[int, int, str, int, int]]:
     """Time, kind, name, slot of the start, processor."""
     for event in region.view(_EVENT)[1 : min(issued, _REGION - 1) + 1].tolist():
         time, _, hw, xcc, packed, start = event
-        number = packed & 0xFFFFFF
-        name = names[number] if number < len(names) else f"event {number}"
+        name = found.name(packed & 0xFFFFFF)
         yield time, packed >> 24 & 7, name, start, (hw & 0xFFFF) | (xcc & 0xFF) << 16
 
 
@@ -131,7 +112,14 @@ def _sniff(sample: Sample) -> float:
 
 
 FORMAT: Final = Format(
-    _read,
+    file_per_rank(
+        _collect,
+        ("s_memrealtime, 10 ns a tick", 10.0),
+        block="block_x, or all of x, y, z in their order",
+        warp="the wave's number",
+        launch="dispatch_id",
+        processor="hw_id and xcc_id",
+    ),
     _sniff,
     uses=("names", "tick_ns"),
     takes_many=True,

@@ -6,13 +6,12 @@ Slots are pairs of begin and end by role; from 44 on they are instants. 0 is an 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, file_per_rank
+from kprof.importers.foreign import Format
 from kprof.importers.reading import read_array
 from kprof.importers.sample import Sample
 
@@ -24,36 +23,18 @@ _ROLES: Final = {0: "controller", 5: "loader", 7: "launcher", 9: "storer"} | {
 _FIRST_INSTANT: Final = 44
 
 
-def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """One array per rank. `tick_ns` is the length of a cycle, which the array does not say."""
-    if options.tick_ns is None:
+def _collect(found: Collector, path: Path, rank: int) -> None:
+    times = read_array(path, "<i4", "timings of Megakernels")
+    if times.ndim != 3 or times.shape[2] != _NUM_SLOTS:
         raise ForeignFormatError(
-            f"{files[0]} counts cycles and does not say how long one is; give --tick-ns, such as "
-            "0.5 for 2 GHz"
+            f"{path} has the shape {times.shape}, expected (SMs, instructions, {_NUM_SLOTS})"
         )
-    found = Collector()
-    for rank, path in enumerate(files):
-        times = read_array(path, "<i4", "timings of Megakernels")
-        if times.ndim != 3 or times.shape[2] != _NUM_SLOTS:
-            raise ForeignFormatError(
-                f"{path} has the shape {times.shape}, expected (SMs, instructions, {_NUM_SLOTS})"
-            )
-        for sm, of_sm in enumerate(times):
-            for slots in of_sm[of_sm.any(axis=1)].tolist():
-                _collect(found, Place(rank, sm, hw_id=sm), slots)
-    return found.events(
-        files[0],
-        options.tick_ns,
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("block", "the first index, which is the SM"),
-            Taken("warp", "the role"),
-            Taken("clock", f"cycles of {options.tick_ns:g} ns since each block began"),
-        ),
-    )
+    for sm, of_sm in enumerate(times):
+        for slots in of_sm[of_sm.any(axis=1)].tolist():
+            _collect_slots(found, Place(rank, sm, hw_id=sm), slots)
 
 
-def _collect(found: Collector, place: Place, slots: list[int]) -> None:
+def _collect_slots(found: Collector, place: Place, slots: list[int]) -> None:
     for number, (first, role) in enumerate(_ROLES.items()):
         begin, end = slots[first], slots[first + 1]
         if end:
@@ -66,14 +47,19 @@ def _collect(found: Collector, place: Place, slots: list[int]) -> None:
             found.mark(place, f"slot {slot}", time)
 
 
-def _sniff(sample: Sample) -> float:
+def _sniff(sample: Sample) -> bool:
     header = sample.head[:256]
     is_ours = header.startswith(b"\x93NUMPY") and b"'<i4'" in header
-    return CERTAIN if is_ours and re.search(rb"\(\d+, \d+, 128\)", header) else 0.0
+    return is_ours and bool(re.search(rb"\(\d+, \d+, 128\)", header))
 
 
 FORMAT: Final = Format(
-    _read,
+    file_per_rank(
+        _collect,
+        ("cycles of {:g} ns since each block began", None),
+        block="the first index, which is the SM",
+        warp="the role",
+    ),
     _sniff,
     uses=("tick_ns",),
     takes_many=True,

@@ -14,9 +14,8 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
 from kprof.importers.reading import read_bytes
-from kprof.importers.sample import Sample
 from kprof.regions import Category
 
 _TICK_NS: Final = 1000.0
@@ -67,7 +66,6 @@ class _Line(msgspec.Struct):
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     found = Collector()
-    kernels: dict[int, str] = {}
     has_guess = False
     for path in files:
         for line in _lines(path, found):
@@ -82,8 +80,7 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             else:
                 found.left_out["lines without a collective"] += 1
                 continue
-            launch = found.launch((line.header.id, name, peer, number))
-            kernels[launch] = name
+            launch = found.launch((line.header.id, name, peer, number), name)
             place = Place(line.header.rank, launch=launch)
             channels = [each for each in (times.kernel_events if times else []) if _is_whole(each)]
             for each in channels:
@@ -93,20 +90,17 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             if not channels:
                 has_guess = True
                 found.span(place, name, line.metadata.dump_timestamp_us - took_us, took_us)
-    source = (
-        "us of the host; an end is when the line was written" if has_guess else "us of the host"
-    )
+    guess = Guess("us of the host; an end is when the line was written")
     return found.events(
         files[0],
         _TICK_NS,
-        kernels=kernels,
         # How much of it was waiting, nobody knows.
-        categories=dict.fromkeys(kernels.values(), Category.OTHER),
-        taken=(
-            Taken("rank", "header.rank"),
-            Taken("block", "channel_id, else 0"),
-            Taken("launch", "id and number of the collective"),
-            Taken("clock", source, is_guess=has_guess),
+        category=Category.OTHER,
+        taken=taken_from(
+            rank="header.rank",
+            block="channel_id, else 0",
+            launch="id and number of the collective",
+            clock=guess if has_guess else "us of the host",
         ),
     )
 
@@ -132,13 +126,9 @@ def _lines(path: Path, found: Collector) -> Iterator[_Line]:
         raise ForeignFormatError(f"{path} has no line of NCCL's Inspector; check the file")
 
 
-def _sniff(sample: Sample) -> float:
-    return CERTAIN if sample.has("header", "metadata", "dump_timestamp_us") else 0.0
-
-
 FORMAT: Final = Format(
     _read,
-    _sniff,
+    lambda sample: sample.has("header", "metadata", "dump_timestamp_us"),
     takes_many=True,
     tool="NCCL's Inspector: its JSON lines",
     brings="how long each collective took; verbose: its channels as the host saw them",

@@ -14,9 +14,8 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
 from kprof.importers.reading import parse_json, read_bytes
-from kprof.importers.sample import Sample
 from kprof.regions import Category
 
 _WHAT: Final = "JSON of NCCL's example profiler"
@@ -44,7 +43,6 @@ class _Event(msgspec.Struct):
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     found = Collector()
-    kernels: dict[int, str] = {}
     for path in files:
         call: _Event | None = None
         num_calls: dict[tuple[int, str, int], int] = {}
@@ -55,22 +53,21 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
                 key = (event.args.comm_hash, event.name, event.args.peer)
                 num_calls[key] = num_calls.get(key, -1) + 1
                 number = event.args.seq_num if event.cat == "COLL" else num_calls[key]
-                launch = found.launch((*key, number))
                 named = (event.name, event.args.algorithm, event.args.protocol)
-                kernels[launch] = " ".join(filter(None, named))
+                kernel = " ".join(filter(None, named))
+                launch = found.launch((*key, number), kernel)
             elif event.ph == "b" and event.cat == "GPU" and call is not None:
                 place = Place(call.args.rank, event.args.channel, launch=launch)
-                _channel(found, place, kernels[launch], event.args)
+                _channel(found, place, kernel, event.args)
     return found.events(
         files[0],
-        kernels=kernels,
         # How much of it was waiting, nobody knows.
-        categories=dict.fromkeys(kernels.values(), Category.OTHER),
-        taken=(
-            Taken("rank", "Rank of the collective"),
-            Taken("block", "Channel"),
-            Taken("launch", "CommHash and SeqNum"),
-            Taken("clock", "%globaltimer of each GPU, ns"),
+        category=Category.OTHER,
+        taken=taken_from(
+            rank="Rank of the collective",
+            block="Channel",
+            launch="CommHash and SeqNum",
+            clock="%globaltimer of each GPU, ns",
         ),
     )
 
@@ -95,13 +92,9 @@ def _events(path: Path) -> list[_Event]:
     return events
 
 
-def _sniff(sample: Sample) -> float:
-    return CERTAIN if sample.has("StartGpuClk", "KernelCh") else 0.0
-
-
 FORMAT: Final = Format(
     _read,
-    _sniff,
+    lambda sample: sample.has("StartGpuClk", "KernelCh"),
     takes_many=True,
     tool="NCCL's example profiler plugin: the JSON of each rank",
     brings="collectives and sends with their channels on the GPU's clock",

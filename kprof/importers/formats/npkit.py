@@ -20,7 +20,7 @@ import numpy as np
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -48,16 +48,13 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             _collect(found, path, Place(int(match[1]), int(match[2])), paths, kinds)
         elif _CPU.fullmatch(name):
             found.left_out["events of the host's threads"] += len(read_bytes(path, _WHAT)) // 16
-    source = "npkit_event.h" if kinds else "pairs of odd and even types"
-    return found.events(
-        files[0],
-        taken=(
-            Taken("rank", "names of files"),
-            Taken("block", "buf in names of files"),
-            Taken("clock", "the host's time at each launch, then the GPU's rate", is_guess=True),
-            Taken("names", source, is_guess=not kinds),
-        ),
+    taken = taken_from(
+        rank="names of files",
+        block="buf in names of files",
+        clock=Guess("the host's time at each launch, then the GPU's rate"),
+        names="npkit_event.h" if kinds else Guess("pairs of odd and even types"),
     )
+    return found.events(files[0], taken=taken)
 
 
 def _all(files: Sequence[Path]) -> Iterable[Path]:
@@ -133,9 +130,9 @@ def _times_ns(events: NDArray[Any], period_ns: Fraction, tick_ns: Fraction) -> l
     ]
 
 
-def _sniff(sample: Sample) -> float:
+def _sniff(sample: Sample) -> bool:
     ours = rf"{_GPU.pattern}|{_CPU.pattern}|[cg]pu_clock_\w+_rank_\d+|npkit_event\.h"
-    return CERTAIN if sample.matches(ours) else 0.0
+    return sample.matches(ours)
 
 
 FORMAT: Final = Format(

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
 from kprof.importers.sample import Sample
 
 _TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -40,10 +40,10 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     return found.events(
         files[0],
         kernel="streams",
-        taken=(
-            Taken("rank", "each device of each file, in their order", is_guess=True),
-            Taken("block", "the stream: these are whole kernels"),
-            Taken("clock", "ns of the host"),
+        taken=taken_from(
+            rank=Guess("each device of each file, in their order"),
+            block="the stream: these are whole kernels",
+            clock="ns of the host",
         ),
     )
 
@@ -104,9 +104,9 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def _sniff(sample: Sample) -> float:
+def _sniff(sample: Sample) -> bool:
     is_sqlite = sample.head.startswith(b"SQLite format 3\0")
-    return CERTAIN if is_sqlite and _TABLE.encode() in sample.head else 0.0
+    return is_sqlite and _TABLE.encode() in sample.head
 
 
 FORMAT: Final = Format(

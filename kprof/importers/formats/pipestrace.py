@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -28,12 +28,11 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             _collect(found, rank, values)
     return found.events(
         files[0],
-        tick_ns=1.0,
-        taken=(
-            Taken("rank", "the prefix of the line, else rank="),
-            Taken("block", "block=, else 0"),
-            Taken("warp", "lane="),
-            Taken("clock", "wall_time_ns of the host, in steps of 1024 ns"),
+        taken=taken_from(
+            rank="the prefix of the line, else rank=",
+            block="block=, else 0",
+            warp="lane=",
+            clock="wall_time_ns of the host, in steps of 1024 ns",
         ),
     )
 
@@ -78,9 +77,8 @@ def _int(text: str | None, default: int = 0) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 20 else default
 
 
-def _sniff(sample: Sample) -> float:
-    has_line = b"Prims trace event=" in sample.head or b"Prims fine trace " in sample.head
-    return CERTAIN if has_line else 0.0
+def _sniff(sample: Sample) -> bool:
+    return b"Prims trace event=" in sample.head or b"Prims fine trace " in sample.head
 
 
 FORMAT: Final = Format(

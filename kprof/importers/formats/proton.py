@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, no_cycle
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, taken_from
 from kprof.importers.reading import read_words
-from kprof.importers.sample import Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,22 +65,18 @@ class _Ring:
 
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     """One buffer per rank. `tick_ns` is the length of a cycle, `names` are those of the scopes."""
-    found = Collector()
+    found = Collector(options)
     rings = [ring for rank, path in enumerate(files) for ring in _rings(found, path, rank)]
     tick_ns, clock = _cycle(files[0], rings, options)
     for ring in rings:
-        _collect(found, ring, tick_ns, options.names or ())
-    return found.events(
-        files[0],
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("block", "block_id"),
-            Taken("warp", "the place of its ring"),
-            Taken("processor", "proc_id"),
-            clock,
-            Taken("names", "--names" if options.names else "numbers of scopes"),
-        ),
+        _collect(found, ring, tick_ns)
+    taken = taken_from(
+        rank="the order of the files",
+        block="block_id",
+        warp="the place of its ring",
+        processor="proc_id",
     )
+    return found.events(files[0], taken=(*taken, clock))
 
 
 def _layout(words: Words) -> _Layout | None:
@@ -154,15 +149,12 @@ def _cycle(path: Path, rings: Sequence[_Ring], options: ReadOptions) -> tuple[fl
         if 0 < ring.begin_ns < ring.end_ns and len(ring.entries) > 1 and np.ptp(_cycles(ring))
     ]
     if not limits:
-        raise ForeignFormatError(
-            f"{path} counts cycles and does not say how long one is; give --tick-ns, such as 0.5 "
-            "for 2 GHz"
-        )
+        raise no_cycle(path)
     source = f"cycles, at most {min(limits):.3f} ns long if all events fit their blocks"
     return min(limits), Taken("clock", source, is_guess=True)
 
 
-def _collect(found: Collector, ring: _Ring, tick_ns: float, names: Sequence[str]) -> None:
+def _collect(found: Collector, ring: _Ring, tick_ns: float) -> None:
     cycles = _cycles(ring)
     first = int(cycles[0]) if len(cycles) and ring.begin_ns else 0
     for tag, cycle in zip(ring.entries[:, 0].tolist(), cycles.tolist(), strict=True):
@@ -171,17 +163,12 @@ def _collect(found: Collector, ring: _Ring, tick_ns: float, names: Sequence[str]
         if tag >> 31:
             found.end(ring.place, time, scope)
         else:
-            name = names[scope] if scope < len(names) else f"scope {scope}"
-            found.begin(ring.place, name, time, scope)
-
-
-def _sniff(sample: Sample) -> float:
-    return CERTAIN if _layout(sample.words("<u4")) else 0.0
+            found.begin(ring.place, found.name(scope, "scope"), time, scope)
 
 
 FORMAT: Final = Format(
     _read,
-    _sniff,
+    lambda sample: _layout(sample.words("<u4")) is not None,
     uses=("names", "tick_ns"),
     takes_many=True,
     tool="Triton Proton, instrumentation backend: the raw host buffer, old and new layout",

@@ -13,9 +13,8 @@ from typing import Final
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
 from kprof.importers.formats.chrome import ChromeEvent, event_time, read_chrome
-from kprof.importers.sample import Sample
 
 _PID: Final = re.compile(r"(.*) Core(\d{1,9}) CTA(\d{1,9})", re.DOTALL)
 _TID: Final = re.compile(r"warp (\d{1,4}).*")
@@ -29,29 +28,23 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
             "give --tick-ns, such as 0.5 for 2 GHz (Proton's own 1000 MHz is a constant)"
         )
     found = Collector()
-    kernels: dict[int, str] = {}
     for rank, path in enumerate(files):
-        kernels |= _collect(found, read_chrome(path, found).traceEvents, rank, options.tick_ns)
+        _collect(found, read_chrome(path, found).traceEvents, rank, options.tick_ns)
     return found.events(
         files[0],
-        kernels=kernels,
-        taken=(
-            Taken("rank", "the order of the files"),
-            Taken("block", "CTA in pid"),
-            Taken("warp", "tid"),
-            Taken("launch", "a warp that appears again", is_guess=True),
-            Taken("processor", "Core in pid"),
-            Taken("clock", f"ns of each block's start, then cycles of {options.tick_ns:g} ns"),
+        taken=taken_from(
+            rank="the order of the files",
+            block="CTA in pid",
+            warp="tid",
+            launch=Guess("a warp that appears again"),
+            processor="Core in pid",
+            clock=f"ns of each block's start, then cycles of {options.tick_ns:g} ns",
         ),
     )
 
 
-def _collect(
-    found: Collector, events: Sequence[ChromeEvent], rank: int, tick_ns: float
-) -> dict[int, str]:
-    """Returns the kernels of the launches."""
+def _collect(found: Collector, events: Sequence[ChromeEvent], rank: int, tick_ns: float) -> None:
     placed = []
-    kernels: dict[int, str] = {}
     seen: dict[str, set[tuple[str, ...]]] = {}
     ordinals: dict[str, int] = {}
     latest: tuple[str, ...] = ()
@@ -68,8 +61,7 @@ def _collect(
             seen[kernel].clear()
         seen[kernel].add(track)
         latest = track
-        launch = found.launch((kernel, ordinals.get(kernel, 0)))
-        kernels[launch] = kernel
+        launch = found.launch((kernel, ordinals.get(kernel, 0)), kernel)
         placed.append((Place(rank, int(cta), int(tid[1]), launch, int(core)), event))
     first: dict[tuple[int, int], float] = {}
     for place, event in placed:
@@ -79,16 +71,11 @@ def _collect(
         begin_us = first[place.launch, place.block]
         start_ns = begin_us * 1000 + (event_time(event) - begin_us) * 1000 * tick_ns
         found.span(place, event.name, start_ns, (event.dur or 0.0) * 1000 * tick_ns)
-    return kernels
-
-
-def _sniff(sample: Sample) -> float:
-    return CERTAIN if sample.is_json and re.search(rb" Core\d+ CTA\d+\"", sample.head) else 0.0
 
 
 FORMAT: Final = Format(
     _read,
-    _sniff,
+    lambda sample: sample.is_json and bool(re.search(rb" Core\d+ CTA\d+\"", sample.head)),
     uses=("tick_ns",),
     takes_many=True,
     tool="Triton Proton, instrumentation backend: Chrome JSON",

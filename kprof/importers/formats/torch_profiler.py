@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.collector import Collector, Place, file_per_rank
+from kprof.importers.foreign import Format
 from kprof.importers.reading import read_json
 from kprof.importers.sample import Sample
 from kprof.regions import Category
@@ -33,31 +31,18 @@ class _File(msgspec.Struct):
     baseTimeNanoseconds: int = 0  # noqa: N815
 
 
-def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    """One file per rank."""
-    found = Collector()
-    for number, path in enumerate(files):
-        file = read_json(path, _File, "a file of torch.profiler")
-        said = file.distributedInfo.get("rank")
-        rank = said if isinstance(said, int) else number
-        for event in file.traceEvents:
-            if event.ph == "X" and event.cat in _KINDS:
-                stream = event.args.get("stream", 0)
-                place = Place(rank, stream if isinstance(stream, int) else 0)
-                start_ns = round(event.ts * 1000) + file.baseTimeNanoseconds
-                found.span(place, event.name, start_ns, round(event.dur * 1000))
-            elif event.ph != "M":
-                found.left_out["events of the host"] += 1
-    events = found.events(
-        files[0],
-        kernel="streams",
-        taken=(
-            Taken("rank", "distributedInfo, else the order of the files"),
-            Taken("block", "the stream: these are whole kernels"),
-            Taken("clock", "ns of the host since 1970"),
-        ),
-    )
-    return replace(events, categories={name: _category(name) for name in events.names})
+def _collect(found: Collector, path: Path, number: int) -> None:
+    file = read_json(path, _File, "a file of torch.profiler")
+    said = file.distributedInfo.get("rank")
+    rank = said if isinstance(said, int) else number
+    for event in file.traceEvents:
+        if event.ph == "X" and event.cat in _KINDS:
+            stream = event.args.get("stream", 0)
+            place = Place(rank, stream if isinstance(stream, int) else 0)
+            start_ns = round(event.ts * 1000) + file.baseTimeNanoseconds
+            found.span(place, event.name, start_ns, round(event.dur * 1000))
+        elif event.ph != "M":
+            found.left_out["events of the host"] += 1
 
 
 def _category(name: str) -> Category:
@@ -66,13 +51,20 @@ def _category(name: str) -> Category:
     return Category.SEND if name.startswith("Mem") else Category.COMPUTE
 
 
-def _sniff(sample: Sample) -> float:
+def _sniff(sample: Sample) -> bool:
     is_ours = sample.has("baseTimeNanoseconds") or sample.has("deviceProperties", "traceEvents")
-    return CERTAIN if is_ours or sample.has("correlation", "External id") else 0.0
+    return is_ours or sample.has("correlation", "External id")
 
 
 FORMAT: Final = Format(
-    _read,
+    file_per_rank(
+        _collect,
+        category=_category,
+        kernel="streams",
+        rank="distributedInfo, else the order of the files",
+        block="the stream: these are whole kernels",
+        clock="ns of the host since 1970",
+    ),
     _sniff,
     takes_many=True,
     tool="torch.profiler (Kineto) traces",
