@@ -96,7 +96,6 @@ ADDED = {
         "instrumented_kernels/skinny_gemm",
         "instrumented_kernels/swiglu_fp8",
         "instrumented_kernels/fp8.py",
-        "instrumented_kernels/fp8_plan.py",
         "instrumented_kernels/fp8_workload.py",
         "instrumented_kernels/local_plan.py",
         "instrumented_kernels/repeated_calls.py",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from instrumented_kernels import options
-from instrumented_kernels.fp8_plan import Fp8Plan
+from instrumented_kernels.fp8 import Fp8Plan
 from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
 

@@ -17,8 +17,10 @@ from instrumented_kernels.device_plan import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOU
 from instrumented_kernels.device_plan import NOT_RECORDING as NOT_RECORDING
 from instrumented_kernels.device_plan import DevicePlan
 from instrumented_kernels.layouts import MAX_RANKS, Layout
-from instrumented_kernels.team_memory import TeamMemory
 from kprof.devices import gpu
+from kprof.devices.memory import Memory, allocate
+from kprof.devices.symmetric import SymmetricHeap
+from kprof.errors import ArenaError, TargetError
 
 if TYPE_CHECKING:
     from instrumented_kernels.kernel_library import LaunchSequence
@@ -64,7 +66,9 @@ class KernelPlan(DevicePlan):
         Raises what `wait` would.
         """
         try:
-            self._memory.close()
+            gpu.synchronize(self.device)
+            self.group.barrier()
+            self._free()
             self._raise_failure()
         finally:
             self._close_ledger()
@@ -75,7 +79,7 @@ class KernelPlan(DevicePlan):
         Warns about a failure that was not raised yet.
         """
         gpu.synchronize(self.device)
-        self._memory.abandon()
+        self._free()
         try:
             self._raise_failure()
         except (PeerError, ValueError) as error:
@@ -83,19 +87,27 @@ class KernelPlan(DevicePlan):
         self._close_ledger()
 
     def _allocate(self, shape: Layout, agreed: object, heap_bytes: int | None = None) -> None:
-        """Allocate the memory that calls of `shape` need.
+        """Allocate the memory that calls of `shape` need: a zeroed heap that all ranks of the group
+        can write, and a workspace of this rank.
 
-        Raises ValueError if ranks disagree on `agreed`.
+        Raises ValueError if ranks disagree on `agreed`, kprof's TargetError if memory is short or
+        ranks cannot access each other.
         """
         check_same_on_all_ranks(self.group, agreed)
         functions, shape_address = self._library.functions, ctypes.byref(shape)
         self._shape = shape
-        self._memory = TeamMemory(
-            self.group,
-            self.device,
-            heap_bytes=heap_bytes or functions.kernel_heap_bytes(shape_address),
-            workspace_bytes=functions.kernel_workspace_bytes(shape_address),
-        )
+        heap_bytes = heap_bytes or functions.kernel_heap_bytes(shape_address)
+        workspace_bytes = functions.kernel_workspace_bytes(shape_address)
+        self._heap = SymmetricHeap(self.group, heap_bytes, self.device)
+        try:
+            # None once the plan is closed, or a call of it has failed.
+            self._workspace: Memory | None = allocate(workspace_bytes, self.device)
+        except ArenaError as error:
+            raise TargetError(
+                f"no room for a workspace of {workspace_bytes >> 20} MiB on {self.device}; "
+                "use a smaller shape or more ranks"
+            ) from error
+        self._heaps = (ctypes.c_void_p * MAX_RANKS)(*self._heap.bases)
         self._ledger = self._shared_ledger or CallLedger(self.group)
 
     def _arguments(self, **own: Any) -> Layout:
@@ -104,8 +116,8 @@ class KernelPlan(DevicePlan):
         return self._filled(
             self._shape,
             rank=self.group.rank,
-            workspace=self._memory.workspace_address,
-            heaps=self._memory.heaps,
+            workspace=self._open_workspace().address,
+            heaps=self._heaps,
             **own,
         )
 
@@ -114,10 +126,10 @@ class KernelPlan(DevicePlan):
 
         Raises failures of earlier calls, or DifferentCallsError.
         """
-        if self._alarm[0] or self._alarm[1] or not self._memory.is_open:
+        if self._alarm[0] or self._alarm[1] or self._workspace is None:
             with self._ledger.preparing:
                 self._raise_failure()
-                self._memory.check_open()
+                self._open_workspace()
         self._ledger.note(fingerprint)
         self._num_calls += 1
 
@@ -150,7 +162,8 @@ class KernelPlan(DevicePlan):
         failure = self._failure
         if failure.region_and_peer and not self._has_told_timeout:
             self._has_told_timeout = True
-            self._memory.retire()
+            # Peers may still write to the heap, which only closing frees.
+            self._workspace = None
             raise self._timeout_error()
         if refused := failure.refused:
             failure.refused = 0
@@ -171,6 +184,20 @@ class KernelPlan(DevicePlan):
             "the results of this call and later ones are void",
         ]
         return PeerTimeoutError("; ".join(filter(None, clauses)))
+
+    def _open_workspace(self) -> Memory:
+        """Raises RuntimeError once the plan is unusable."""
+        if self._workspace is None:
+            raise RuntimeError(
+                "the plan was closed, or an earlier call of it failed; create a new plan "
+                "(close_plans() on all ranks drops those that the functions keep)"
+            )
+        return self._workspace
+
+    def _free(self) -> None:
+        """Free the memory; the caller must know that nobody writes to it."""
+        self._heap.close()
+        self._workspace = None
 
     def _close_ledger(self) -> None:
         if self._shared_ledger is None:

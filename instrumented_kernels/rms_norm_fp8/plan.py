@@ -6,8 +6,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from instrumented_kernels.fp8 import check_scale, fp32_of
-from instrumented_kernels.fp8_plan import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows
+from instrumented_kernels.fp8 import (
+    VECTOR_LENGTH,
+    RowsKind,
+    RowsPlan,
+    check_rows,
+    check_scale,
+    fp32_of,
+)
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from instrumented_kernels.fp8 import check_scale
-from instrumented_kernels.fp8_plan import VECTOR_BYTES, Fp8Plan, are_whole_vectors
+from instrumented_kernels.fp8 import VECTOR_BYTES, Fp8Plan, are_whole_vectors, check_scale
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.skinny_gemm.arguments import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from instrumented_kernels.fp8 import check_scale
-from instrumented_kernels.fp8_plan import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows
+from instrumented_kernels.fp8 import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows, check_scale
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.swiglu_fp8.arguments import CallArguments, Shape

@@ -14,7 +14,7 @@ from single_gpu import BUILDS, assert_refused, at_offset, cpu_options, plans_of,
 from widths import needs_all_fp8
 
 from combinations import all_pairs
-from instrumented_kernels.fp8_plan import RowsKind
+from instrumented_kernels.fp8 import RowsKind
 from instrumented_kernels.rms_norm_fp8 import Normalised, Plan
 from instrumented_kernels.rms_norm_fp8 import plan as plans
 from instrumented_kernels.rms_norm_fp8.plan import VARIANTS

@@ -54,4 +54,4 @@ def dispatched(plan: Plan) -> Dispatched:
 def _read(plan: Plan, offset: int, num: int, dtype: Any) -> np.ndarray:
     """A copy of a part of the plan's workspace, after waiting for all launches."""
     end = offset + num * np.dtype(dtype).itemsize
-    return plan._memory.check_open().read(offset, end).view(dtype)
+    return plan._open_workspace().read(offset, end).view(dtype)
