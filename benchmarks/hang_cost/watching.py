@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.harness import spread
 from kprof.capture.claims import Claim
-from kprof.capture.manifest import Launch
 from kprof.capture.shared_memory import make_memory, remove_memory
 from kprof.capture.started import announce_rank
 from kprof.hangs.lines import NUM_LINES, WAIT_LINE, WaitsWriter
 from kprof.hangs.watch import Directory, Watch
+from kprof.rank_memory import NUM_RECENT, RECENT_BYTES, pack_recent
 from kprof.regions import RegionTable
 
 NUM_RANKS = 8
@@ -30,8 +30,9 @@ class Run:
     def __init__(self, directory: Path) -> None:
         self._claims = [Claim(directory, rank) for rank in range(NUM_RANKS)]
         self._writers = [WaitsWriter(directory, rank, NUM_RANKS) for rank in range(NUM_RANKS)]
-        self._regions = RegionTable.from_header(Path(__file__).parent / "regions.h")
-        for rank in range(NUM_RANKS):
+        regions = RegionTable.from_header(Path(__file__).parent / "regions.h")
+        for rank, writer in enumerate(self._writers):
+            writer.introduce(0, "exchange", regions)
             announce_rank(directory, rank, NUM_RANKS)
         self._num_launches = 0
 
@@ -41,8 +42,8 @@ class Run:
             claim.progress[0] += 1
             claim.progress[1] += 1
             number = self._num_launches
-            row = Launch(number, "exchange", number, NUM_TRACKS)
-            writer.note_launch(row, 0, self._regions)
+            place = number % NUM_RECENT * RECENT_BYTES
+            pack_recent(writer.recent, place, 0, NUM_TRACKS, number, number + 1)
             writer.note_finished(number)
             writer.write_lines(self._lines())
         self._num_launches += 1

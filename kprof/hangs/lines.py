@@ -24,7 +24,6 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
-from kprof.capture.manifest import Launch
 from kprof.capture.names import rank_file
 from kprof.capture.output import completing
 from kprof.capture.shared_memory import is_in_memory, memory_of
@@ -39,9 +38,7 @@ from kprof.rank_memory import (
     NUM_LINES,
     NUM_RECENT,
     RECENT,
-    RECENT_BYTES,
     RECENT_OFFSET,
-    pack_recent,
     word_of,
 )
 from kprof.regions import RegionTable
@@ -149,21 +146,11 @@ class WaitsWriter:
         self._words = file.content.data[:RECENT_OFFSET].cast("Q")
         self.recent = file.content.data[RECENT_OFFSET:LINES_OFFSET]
         self._lines = file.content[LINES_OFFSET:]
-        self._known: dict[tuple[str, int], int] = {}
         self.begin_address, self.address = file.address, file.address + LINES_OFFSET
 
     def say_saves_on(self, signal_number: int) -> None:
         """This signal makes this process save what it has recorded."""
         self._words[_SAVE_SIGNAL] = signal_number
-
-    def note_launch(self, row: Launch, table_idx: int, regions: RegionTable) -> None:
-        """A launch is about to be made, whose regions are that table of the rank's."""
-        kernel = self._known.get((row.kernel, table_idx))
-        if kernel is None:
-            kernel = self._known[row.kernel, table_idx] = len(self._known)
-            self.introduce(kernel, row.kernel, regions)
-        place = row.launch % NUM_RECENT * RECENT_BYTES
-        pack_recent(self.recent, place, kernel, row.num_blocks, row.ordinal, row.launch + 1)
 
     def introduce(self, number: int, name: str, regions: RegionTable) -> None:
         """Launches of kernel `number` are to come."""

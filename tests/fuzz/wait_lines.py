@@ -17,7 +17,6 @@ from bytes_damage import damage_one
 from harness import Broken
 
 from kprof import abi
-from kprof.capture.manifest import Launch
 from kprof.capture.started import announce_rank
 from kprof.errors import KprofError
 from kprof.hangs.diagnosis import diagnose
@@ -25,6 +24,7 @@ from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import NUM_LINES, WaitsWriter
 from kprof.hangs.report import lines_of, make_report, read_hang, write_hang
 from kprof.regions import parse_regions
+from launching import tell_launch
 
 REGIONS: Final = parse_regions(
     """
@@ -44,7 +44,16 @@ def write_run(random: np.random.Generator, folder: Path) -> Path:
     for rank in range(NUM_RANKS):
         writer = WaitsWriter(directory, rank, NUM_RANKS)
         for number in range(int(random.integers(1, 6))):
-            writer.note_launch(Launch(number, f"kernel{number % 2}", number // 2, 8), 0, REGIONS)
+            kernel, ordinal = number % 2, number // 2
+            tell_launch(
+                writer,
+                number,
+                f"kernel{kernel}",
+                REGIONS,
+                kernel=kernel,
+                ordinal=ordinal,
+                num_blocks=8,
+            )
         lines = np.zeros(NUM_LINES, abi.WAIT_LINE)
         for _ in range(int(random.integers(0, 12))):
             line = lines[int(random.integers(NUM_LINES - 1))]

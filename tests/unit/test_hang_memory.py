@@ -14,7 +14,6 @@ import pytest
 import kprof
 from kprof import private
 from kprof.abi import BLOCK_TRACK_WARP, NO_LINES, WAIT_LINE
-from kprof.capture.manifest import Launch
 from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_garbage
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
@@ -30,6 +29,7 @@ from kprof.hangs.lines import (
 from kprof.recording.rank import waits as recording_waits
 from kprof.recording.rank.waits import Waits
 from kprof.regions import parse_regions
+from launching import tell_launch
 from sharing import sharing_memory
 
 REGIONS = parse_regions('REGION(R_WAIT, "wait", wait, peer:8, slot:24)')
@@ -73,7 +73,7 @@ def fill(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_that_waits_are_seen(run: Path, writer: WaitsWriter) -> None:
-    writer.note_launch(Launch(0, "combine", 4, 8), 0, REGIONS)
+    tell_launch(writer, 0, "combine", REGIONS, ordinal=4, num_blocks=8)
     writer.write_lines(one_wait())
     (wait,) = read_run(run).ranks[0].waits
     assert (str(wait.call), wait.region, wait.peer, wait.slot, wait.held, wait.wanted) == (
@@ -199,10 +199,10 @@ def test_two_recordings_at_once_see_their_own_ranks(tmp_path: Path, memory: Path
 
 def test_a_kernel_that_a_full_disk_cut_short_does_not_rename_the_next(run: Path) -> None:
     writer = WaitsWriter(run, 0, 2)
-    writer.note_launch(Launch(0, "dispatch", 0), 0, REGIONS)
+    tell_launch(writer, 0, "dispatch", REGIONS)
     path = run / "rank-00000.kernels"
     path.write_bytes(path.read_bytes()[:-10])
-    writer.note_launch(Launch(1, "combine", 0), 1, REGIONS)
+    tell_launch(writer, 1, "combine", REGIONS, kernel=1)
     assert [kernel.name for kernel in read_kernels(run, 0)] == ["an unknown kernel", "combine"]
 
 
