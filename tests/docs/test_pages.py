@@ -167,6 +167,9 @@ def test_a_page_that_says_something_false_is_noticed(tmp_path: Path) -> None:
     page.write_text("```console\necho one\n```\n\n```text\ntwo\n```\n")
     with pytest.raises(AssertionError, match="one"):
         reader.follow(blocks_of(page))
+    page.write_text("```console\nkprof nothing | cat\n```\n")
+    with pytest.raises(AssertionError, match="No such command"):
+        reader.follow(blocks_of(page))
     page.write_text("```console\nkprof nothing\n```\n")
     with pytest.raises(AssertionError, match="No such command"):
         reader.follow(blocks_of(page))
