@@ -15,6 +15,8 @@ from pathlib import Path
 from in_process import run_kprof
 
 PROGRAMS = Path(__file__).parent / "programs"
+# For what never ends: on a busy machine a compiler takes many minutes.
+ENDLESS_S = 3000.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Ended:
         )
 
 
-def plain(program: str, *arguments: str, limit_s: float = 300, **environment: str) -> Ended:
+def plain(program: str, *arguments: str, limit_s: float = ENDLESS_S, **environment: str) -> Ended:
     """Without kprof."""
     command = [sys.executable, str(PROGRAMS / program), *arguments]
     return Ended.of(command, environment, limit_s)
@@ -82,7 +84,7 @@ def recorded(
     options: Sequence[str],
     program: str,
     *arguments: str,
-    limit_s: float = 300,
+    limit_s: float = ENDLESS_S,
     **environment: str,
 ) -> Ended:
     """Under kprof, whose own lines are left out of what it printed."""
