@@ -1,16 +1,11 @@
-"""`kprof new`: the folder that it writes runs as it is, under any name, and records what its kernel does."""
+"""`kprof new`: what it writes, and what it refuses. tests/docs/test_own_kernel_page.py builds and records it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import kprof
-from kprof.regions import RegionTable
 from kprof_cli.main import run
 from kprof_cli.new import FILES, TEMPLATE
 
@@ -40,28 +35,3 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run(["new", str(tmp_path / "mine")]) == 1
     assert "mine exists" in capsys.readouterr().err
     assert list((tmp_path / "mine").iterdir()) == []
-
-
-def test_the_folder_is_recorded_at_once(tmp_path: Path) -> None:
-    assert run(["new", str(tmp_path / "adder")]) == 0
-    python = Path(sys.executable)
-    answer = subprocess.run(
-        ["make", "NPROC=2"],
-        cwd=tmp_path / "adder",
-        env={**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert "finding  " in answer.stdout
-    trace = kprof.open(tmp_path / "adder" / "run.kprof")
-    table = RegionTable.from_header(TEMPLATE / "regions.h")
-    assert set(trace.to_pandas()["region"]) == set(table.names)
-    # Eight calls, 16 rows, each sum sent by two ranks to two ranks.
-    assert len(trace.flows()) == 8 * 16 * 2 * 2
-    tiles = trace.frame(
-        "SELECT rank, count(*) AS n FROM events WHERE region = 'add' GROUP BY ALL ORDER BY rank"
-    )
-    assert tiles["n"].tolist() == [8 * 16 * 64, 8 * 16 * 16]
-    assert set(trace.launches()["kernel"]) == {"adder"}

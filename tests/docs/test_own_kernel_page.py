@@ -18,6 +18,7 @@ from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.cuda import link_flags
 from kprof.devices.targets import Target, find_compiler
 from kprof.recording.rank.recorder import DEFAULT_ARENA_BYTES
+from kprof.regions import RegionTable
 from kprof_cli.new import FILES, TEMPLATE
 
 PAGE = DOCS / "own_kernel.md"
@@ -79,6 +80,18 @@ def test_it_leads_to_findings(reader: Reader) -> None:
         run = kprof.open(reader.folder / name)
         assert run.findings()["sentence"][0].startswith("Rank 0 has 4.0x as much to do"), name
         assert len(run.flows()) == 8 * 16 * 2 * 2
+
+
+def test_what_the_template_records_is_what_its_kernel_does(reader: Reader) -> None:
+    """Eight calls, 16 rows."""
+    run = kprof.open(reader.folder / "run.kprof")
+    table = RegionTable.from_header(TEMPLATE / "regions.h")
+    assert set(run.frame("SELECT DISTINCT region FROM events")["region"]) == set(table.names)
+    tiles = run.frame(
+        "SELECT rank, count(*) AS n FROM events WHERE region = 'add' GROUP BY ALL ORDER BY rank"
+    )
+    assert tiles["n"].tolist() == [8 * 16 * 64, 8 * 16 * 16]
+    assert set(run.frame("SELECT DISTINCT kernel FROM launches")["kernel"]) == {"my_kernel"}
 
 
 def test_warps_of_the_queue_are_joined(reader: Reader, tmp_path: Path) -> None:
