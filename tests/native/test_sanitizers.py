@@ -143,7 +143,8 @@ def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
 def thread_sanitized(
     *arguments: str, program: str = ALL_TO_ALLS
 ) -> subprocess.CompletedProcess[str]:
-    options = {"TSAN_OPTIONS": f"exitcode={RACE_EXIT_CODE}"}
+    # Its detector of deadlocks gives up where a thread holds 64 locks, as DuckDB's allocator does when Python forks.
+    options = {"TSAN_OPTIONS": f"exitcode={RACE_EXIT_CODE} detect_deadlocks=0"}
     return sanitized("thread", runtime("libtsan.so"), options, ["-c", program, *arguments])
 
 
