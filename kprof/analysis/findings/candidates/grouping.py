@@ -84,19 +84,26 @@ def _comes_with(start: Candidate, work: Candidate) -> bool:
 def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     """Single elements that took somewhat longer, in few calls, as others did here and there."""
     saved = candidate.saved_ns
-    calls = len(np.unique(basis.elements.call[candidate.chosen]))
+    elements, chosen = basis.elements, candidate.chosen
+    calls = len(np.unique(elements.call[chosen]))
     effective = float(saved.sum() ** 2 / (saved**2).sum())
     is_several = len(candidate.places) > 1
-    # Noise hits several places, too, but hardly one in each call.
-    often = (LEAST_TO_MOVE + 1, NEARLY_ALL_CALLS) if is_several else (LEAST_TO_MOVE, OFTEN)
+    # Noise hits several places, too, but hardly one in each of many calls.
+    often = (2 * LEAST_TO_MOVE, NEARLY_ALL_CALLS) if is_several else (LEAST_TO_MOVE, OFTEN)
     if effective > 3 * calls or calls >= max(often[0], often[1] * basis.num_calls):
         return False
-    value = basis.elements.value_ns[candidate.chosen]
+    value = elements.value_ns[chosen]
     largest = int(saved.argmax())
     factor = float(value[largest] / max(value[largest] - saved[largest], 1e-9))
-    wanted = ONCE_RATIO if effective <= 1.5 * calls else FEW_RATIO
+    num_lone = calls
+    if is_several:
+        where = np.stack([elements.call, elements.first, elements.second])[:, chosen]
+        num_lone = np.unique(where, axis=1).shape[1]
+    wanted = ONCE_RATIO if effective <= 1.5 * num_lone else FEW_RATIO
+    if not is_several:
+        return factor < wanted and not _is_unlike(basis, candidate, factor)
     # Of several places no element may be left that would tell noise.
-    return factor < wanted and (is_several or not _is_unlike(basis, candidate, factor))
+    return factor < wanted or not _is_unlike(basis, candidate, factor)
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:

@@ -135,9 +135,10 @@ def _surplus(one: Comparable) -> list[Candidate]:
         return []
     at = elements.at[one.chosen]
     peer = spans.peer[at]
-    # Others are not selected, or not recorded. What only follows waits for a rank is not its: ranks
-    # may wait for a slow one more often.
-    is_here = np.isin(peer, one.basis.graph.launch_rank) & spans.names_peer[at]
+    # Others are not selected, or not recorded. Where ranks send, what follows a wait is an item of
+    # the rank waited for; else they may wait for whoever is late, and more often for a slow one.
+    is_its = spans.names_peer[at] | ("send" in spans.categories)
+    is_here = np.isin(peer, one.basis.graph.launch_rank) & is_its
     found = _of_places(one, one.chosen, elements.second[one.chosen])
     return found + _of_peers(one, one.chosen[is_here], peer[is_here])
 
