@@ -41,7 +41,8 @@ def estimate(near: Near, offsets: Floats, bend_ns: float) -> Floats:
     # Not further than the first limit in the way.
     least, margins = near.margins(away), near.margins(level)
     is_worse = margins < np.minimum(least, 0.0)
-    part = (np.maximum(least, 0.0) / (least - margins))[is_worse].min(initial=1.0)
+    room = np.maximum(least, 0.0)[is_worse] / (least - margins)[is_worse]
+    part = room.min(initial=1.0)
     within: Floats = away + part * (level - away)
     return within
 
