@@ -95,15 +95,16 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     value = elements.value_ns[chosen]
     largest = int(saved.argmax())
     factor = float(value[largest] / max(value[largest] - saved[largest], 1e-9))
+    # Of single blocks, each may have one in the same call.
     num_lone = calls
-    if is_several:
+    if is_several and all(place.second != ALL for place in candidate.places):
         where = np.stack([elements.call, elements.first, elements.second])[:, chosen]
         num_lone = np.unique(where, axis=1).shape[1]
     wanted = ONCE_RATIO if effective <= 1.5 * num_lone else FEW_RATIO
     if not is_several:
         return factor < wanted and not _is_unlike(basis, candidate, factor)
     # Of several places no element may be left that would tell noise.
-    return factor < wanted or not _is_unlike(basis, candidate, factor)
+    return factor < wanted or (candidate.is_moving and not _is_unlike(basis, candidate, factor))
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
