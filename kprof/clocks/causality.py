@@ -204,18 +204,22 @@ class Clocks:
     def fit(self) -> Fit:
         """Raises ContradictionError."""
         axis_ns = float(max(each.last_ns - each.first_ns for each in self.clocks))
+        fit = self._fit(_STEEPEST * axis_ns)
         for _ in range(_MAX_PASSES):
-            fit = self._fit(_STEEPEST * axis_ns)
-            is_good = _STEEPEST * axis_ns < _NEGLIGIBLE_NS
-            before_ns, axis_ns = axis_ns, self._off_axis_ns(fit)
-            if is_good:
+            if _STEEPEST * axis_ns < _NEGLIGIBLE_NS:
                 return self._settled(fit)
+            before_ns, axis_ns = axis_ns, self._off_axis_ns(fit)
             if axis_ns > before_ns / 2:
                 break
-            self._correct(fit)
+            fit = self._corrected_by(fit, axis_ns)
         # The axes are as far off as the middle of wide bounds; those of an estimate are not.
-        self._correct(self._settled(fit))
-        return self._settled(self._fit(_STEEPEST * axis_ns))
+        estimated = self._settled(fit)
+        return self._settled(self._corrected_by(estimated, self._off_axis_ns(estimated)))
+
+    def _corrected_by(self, fit: Fit, axis_ns: float) -> Fit:
+        """The next fit, on the axes that this one gives, which clocks are up to `axis_ns` off."""
+        self._correct(fit)
+        return self._fit(_STEEPEST * axis_ns)
 
     def _settled(self, fit: Fit) -> Fit:
         """With an estimate by all limits: the middle at the ends of windows knows nothing of what
