@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -202,6 +202,7 @@ def build_from(
     over = focus(summary)
     matrix = analysis.blame_matrix(summary)
     recorded = [info.rank for info in trace.ranks if info.is_recorded]
+    to_look_at = _ranks_worth_a_look(summary, found)
     report = Report(
         manifest=structs.replace(trace.manifest, ranks=trace.ranks),
         num_events=trace.num_events(),
@@ -220,12 +221,12 @@ def build_from(
         presence=presence(summary, over),
         before_hang=spans_before(summary, tables["open_waits"].head(MOST_TRACKS)),
         ribbon=ribbon(summary, over) if len(trace.ranks) > 1 else None,
-        spans=longest_spans(
-            summary, over, _ranks_worth_a_look(summary, found, _RANKS_IN_BLOCK_VIEW)
-        ),
+        spans=longest_spans(summary, over, sorted(to_look_at[:_RANKS_IN_BLOCK_VIEW])),
         parts=analysis.breakdown(summary, found.findings),
         close_ups=_close_ups(summary, found),
-        calls_up_close=_calls_up_close(summary, found, over, tables),
+        calls_up_close=_calls_up_close(
+            summary, found, over, tables, sorted(to_look_at[:_MOST_RANKS])
+        ),
         view_command=view_command,
     )
     say("done", 1.0)
@@ -255,9 +256,13 @@ def _close_ups(summary: Summary, found: Findings) -> dict[str, pd.DataFrame]:
 
 
 def _calls_up_close(
-    summary: Summary, found: Findings, over: Focus, tables: Mapping[str, pd.DataFrame]
+    summary: Summary,
+    found: Findings,
+    over: Focus,
+    tables: Mapping[str, pd.DataFrame],
+    ranks: Sequence[int],
 ) -> tuple[CallUpClose, ...]:
-    """The call that figures show, those of the first findings, and the longest."""
+    """Blocks of `ranks`: in the call that figures show, those of first findings, the longest."""
     if over.end_ns <= over.start_ns:
         return ()
     names = {(over.start_ns, over.end_ns): over.what}
@@ -271,7 +276,6 @@ def _calls_up_close(
     for call in sorted(calls, key=lambda call: -call["length_ns"])[:1]:
         name = f"call {call['ordinal']} (the longest)"
         names.setdefault((int(call["first_ns"]), int(call["last_ns"])), name)
-    ranks = _ranks_worth_a_look(summary, found, _MOST_RANKS)
     shown = []
     for (start_ns, end_ns), name in list(names.items())[:_MOST_CALLS]:
         call_over = Focus(start_ns, end_ns, name)
@@ -297,11 +301,11 @@ def _window_ns(summary: Summary) -> tuple[int, int]:
     return (0, 0) if starts.empty else (int(starts["first_ns"].min()), int(starts["last_ns"].max()))
 
 
-def _ranks_worth_a_look(summary: Summary, found: Findings, at_most: int) -> list[int]:
+def _ranks_worth_a_look(summary: Summary, found: Findings) -> list[int]:
     """The rank that the first finding names and the one that waits most, then the first ones."""
     recorded = [info.rank for info in summary.trace.ranks]
     named = [rank for finding in found.findings for rank in finding.ranks[:1]]
     waits = analysis.waits(summary, "rank")
     by_wait = waits.sort_values("wait_ns", ascending=False, kind="stable")["rank"].tolist()
     order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])
-    return sorted([rank for rank in order if rank in recorded][:at_most])
+    return [rank for rank in order if rank in recorded]
