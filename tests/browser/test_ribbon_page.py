@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, SCREENSHOTS_VARIABLE, chromium, show, wait_until
+from browsing import NEEDS_CHROMIUM, show, wait_until
 from kprof import report as reports
 from planted import CULPRITS, Plant, simulate
 
@@ -39,18 +37,6 @@ COLORS_OF_ROWS = """
     }
   }
   return found;"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium(tmp_path_factory.mktemp("profile"), logs=("browser",)) as driver:
-        yield driver
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    chosen = os.environ.get(SCREENSHOTS_VARIABLE)
-    return Path(chosen) if chosen else tmp_path_factory.mktemp("screens")
 
 
 @pytest.fixture(scope="module")

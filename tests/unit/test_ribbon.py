@@ -24,6 +24,7 @@ from kprof.report.figures import all_figures
 from kprof.report.figures.ribbon import CULPRITS as COLORS
 from kprof.report.figures.ribbon import OWN, color_of, png, rgb
 from kprof.report.pictures import PICTURES
+from kprof.trace import Trace
 from planted import CULPRITS, Plant, simulate
 from synthetic import TraceBuilder
 
@@ -174,26 +175,26 @@ def test_half_blocks_in_colour_and_the_ground_where_nothing_runs() -> None:
     assert "waits for" in text
 
 
-def test_of_many_ranks_a_terminal_shows_the_culprits_and_says_so() -> None:
-    build = TraceBuilder(REGIONS, 200)
-    for rank in range(200):
+def waiting_for_101(num_ranks: int) -> Trace:
+    build = TraceBuilder(REGIONS, num_ranks)
+    for rank in range(num_ranks):
         build.span(rank=rank, region="work", start_ns=0, duration_ns=900 if rank == 101 else 100)
         if rank != 101:
             build.span(rank=rank, region="wait", start_ns=100, duration_ns=800, peer=101)
+    return build.trace()
+
+
+def test_of_many_ranks_a_terminal_shows_the_culprits_and_says_so() -> None:
     console = Console(width=70, file=io.StringIO(), color_system=None)
-    console.print(reports.render_ribbon(reports.build(build.trace())))
+    console.print(reports.render_ribbon(reports.build(waiting_for_101(200))))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"rank 101 \.+$", text, re.M)
     assert "of 200 ranks: those that others wait for" in text
 
 
 def test_of_more_ranks_than_names_fit_the_culprits_rows_come_first() -> None:
-    build = TraceBuilder(REGIONS, 400)
-    for rank in range(400):
-        build.span(rank=rank, region="work", start_ns=0, duration_ns=900 if rank == 101 else 100)
-        if rank != 101:
-            build.span(rank=rank, region="wait", start_ns=100, duration_ns=800, peer=101)
-    (figure,) = (f for f in all_figures(reports.build(build.trace())) if f.id == "ribbon")
+    report = reports.build(waiting_for_101(400))
+    (figure,) = (f for f in all_figures(report) if f.id == "ribbon")
     names = re.findall(r">(rank \d+)</text>", figure.svg)
     assert names[:2] == ["rank 101", "rank 13"]
     assert len(names) < 40
