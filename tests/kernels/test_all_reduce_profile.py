@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from reductions import VARIANTS, Call, Setting, count_wrong
 from thread_ranks import run_threads
-from waits import worst_bound_ns
+from waits import SPLIT_READING_NS, worst_bound_ns
 from widths import warps_of
 
 from instrumented_kernels.all_reduce.plan import CPU_BLOCKS
@@ -73,7 +73,9 @@ def test_every_put_meets_its_wait(variant: str, tmp_path: Path) -> None:
     flows = trace.frame("SELECT count(*) AS n FROM flows")["n"][0]
     assert flows == NUM_CALLS * FLOWS[variant]
     earliest_ns = trace.frame("SELECT min(wait_end_ns - send_start_ns) AS ns FROM flows")["ns"][0]
-    assert earliest_ns >= -worst_bound_ns(trace), "a send began after its wait had ended"
+    # A split reading makes the sender's times late, another one the waiter's early.
+    allowed_ns = worst_bound_ns(trace) + 2 * SPLIT_READING_NS
+    assert earliest_ns >= -allowed_ns, "a send began after its wait had ended"
 
 
 def test_bytes_of_the_puts_are_those_of_the_tensor(tmp_path: Path) -> None:
