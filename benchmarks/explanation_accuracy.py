@@ -64,9 +64,9 @@ SAME_CALLS: Final = 0.6
 SAVED_EVERY: Final = 50
 # What each rate is of, and the least that it may be.
 BARS: Final = {
-    "first": ("the first finding is the cause that costs most ({of} runs with causes)", 0.95),
-    "all": ("all causes worth 5 % are named, and nothing else", 0.90),
-    "gain": ("predicted gain within 3 % of the run or 10 % of the true gain", 0.95),
+    "first": ("the first finding is the cause that costs most ({of} runs with causes)", 0.97),
+    "all": ("all causes worth 5 % are named, and nothing else", 0.92),
+    "gain": ("predicted gain within 3 % of the run or 10 % of the true gain", 0.97),
     "silent": ("no finding ({of} runs with nothing but noise)", 0.99),
 }
 
