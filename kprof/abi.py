@@ -77,6 +77,12 @@ kernels need nothing else. Reserved for a ring:
 CHUNK_RING, set where the cursor of a chunk went round; `anchor_realtime_ticks` then tells old
 chunks from new ones.
 
+Delays. A track of a kernel that was compiled with KPROF_DELAYS=1 reads 16 bytes of the control
+block when it opens, and a bit for its block: which region's spans last longer at their end (the
+upper half of `word`; 0: none), by how many ticks of the real-time clock (the lower half: a mantissa
+of DELAY_MANTISSA_BITS, and above it a shift), in every how many-th launch. Other kernels read none
+of that. `kprof verify` sets it.
+
 Waits. Two tables of lines that say what tracks are doing now, in memory that the control block
 names (address 0: none):
 
@@ -125,6 +131,12 @@ NUM_CURSORS: Final = 32
 CURSOR_STRIDE_BYTES: Final = 64
 CURSORS_OFFSET: Final = 2048
 SWITCHES_OFFSET: Final = 128
+DELAYS_OFFSET: Final = 160
+# How many blocks have a bit of their own; the others are all delayed, or none.
+NUM_DELAYED_BLOCKS: Final = 8192
+# The parts of a delay's word: ticks = mantissa << shift.
+DELAY_MANTISSA_BITS: Final = 11
+DELAY_BITS: Final = 16
 NUM_SINKS: Final = 8
 SINKS_OFFSET: Final = CONTROL_BYTES
 CHUNKS_OFFSET: Final = SINKS_OFFSET + NUM_SINKS * CHUNK_BYTES
@@ -220,6 +232,17 @@ SWITCHES: Final = np.dtype(
     ]
 )
 
+# Read by tracks that were compiled with KPROF_DELAYS, see above.
+DELAYS: Final = np.dtype(
+    [
+        ("word", "<u4"),
+        ("every", "<u4"),
+        ("is_beyond_delayed", "<u4"),
+        ("reserved", "<u4"),
+        ("blocks", "<u4", (NUM_DELAYED_BLOCKS // 32,)),
+    ]
+)
+
 STATE_LINE: Final = np.dtype(
     [("start_and_region", "<u8"), ("chunk_and_tag", "<u4"), ("payload", "<u4")]
 )
@@ -263,7 +286,8 @@ CONTROL: Final = np.dtype(
         ("line_claims", "<u8"),
         ("pad1", "u1", (SWITCHES_OFFSET - 96,)),
         ("switches", SWITCHES),
-        ("pad2", "u1", (CURSORS_OFFSET - SWITCHES_OFFSET - SWITCHES.itemsize,)),
+        ("delays", DELAYS),
+        ("pad2", "u1", (CURSORS_OFFSET - DELAYS_OFFSET - DELAYS.itemsize,)),
         ("cursors", CURSOR, (NUM_CURSORS,)),
     ]
 )
@@ -290,6 +314,7 @@ assert RECORD.itemsize == RECORD_BYTES
 assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
 assert SINK.itemsize == CHUNK_BYTES
 assert SWITCHES.itemsize == 32
+assert SWITCHES_OFFSET + SWITCHES.itemsize == DELAYS_OFFSET
 assert WAIT_LINE.itemsize == 64
 assert NUM_CURSORS <= CHUNK_CURSORS_MASK
 assert CONTROL.itemsize == CONTROL_BYTES
@@ -414,6 +439,7 @@ _CPP_TYPES: Final = {
     np.dtype("<u8"): "uint64_t",
     CHUNK_HEADER: "ChunkHeader",
     SWITCHES: "Switches",
+    DELAYS: "Delays",
     CURSOR: "Cursor",
 }
 
@@ -451,6 +477,7 @@ def cpp_header() -> str:
             _cpp_struct("SinkChunk", SINK, 16),
             _cpp_struct("Cursor", CURSOR, 64),
             _cpp_struct("Switches", SWITCHES, 16),
+            _cpp_struct("Delays", DELAYS, 16),
             _cpp_struct("StateLine", STATE_LINE, 16),
             _cpp_struct("WaitLine", WAIT_LINE, 64),
             _cpp_struct("ControlBlock", CONTROL, 64),

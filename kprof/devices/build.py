@@ -35,6 +35,8 @@ from kprof.devices.targets import (
 from kprof.errors import BuildError
 
 SANITIZE_VARIABLE: Final = "KPROF_SANITIZE"
+# `kprof verify` sets it (kprof.recording.launches.delays): kernels then take delays.
+DELAYS_VARIABLE: Final = "KPROF_DELAYS"
 _ERROR_LINES_SHOWN: Final = 12
 _ERROR: Final = re.compile(r"\b(error|undefined (reference|symbol))\b", re.IGNORECASE)
 
@@ -107,7 +109,8 @@ def _common_flags(source: Path, options: BuildOptions) -> list[str]:
     # Sanitized code is for tests: with -O3 it takes several times as long to compile.
     flags = ["-std=c++17", *(["-O1", "-g"] if options.sanitizers else ["-O3"])]
     flags += [f"-I{path}" for path in _search_dirs(source, options)]
-    return flags + [f"-D{name}={value}" for name, value in options.defines]
+    takes_delays = ["-DKPROF_DELAYS=1"] if os.environ.get(DELAYS_VARIABLE) else []
+    return flags + [f"-D{name}={value}" for name, value in options.defines] + takes_delays
 
 
 def build(source: Path, options: BuildOptions, flags_of: Flags, suffix: str) -> Path:

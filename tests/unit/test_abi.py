@@ -109,6 +109,7 @@ def test_the_compiler_puts_every_member_where_the_dtype_has_it(tmp_path, moved_b
         "SinkChunk": abi.SINK,
         "Cursor": abi.CURSOR,
         "Switches": abi.SWITCHES,
+        "Delays": abi.DELAYS,
         "StateLine": abi.STATE_LINE,
         "WaitLine": abi.WAIT_LINE,
         "ControlBlock": abi.CONTROL,

@@ -17,6 +17,10 @@ constexpr uint32_t kNumCursors = 0x20u;
 constexpr uint32_t kCursorStrideBytes = 0x40u;
 constexpr uint32_t kCursorsOffset = 0x800u;
 constexpr uint32_t kSwitchesOffset = 0x80u;
+constexpr uint32_t kDelaysOffset = 0xa0u;
+constexpr uint32_t kNumDelayedBlocks = 0x2000u;
+constexpr uint32_t kDelayMantissaBits = 0xbu;
+constexpr uint32_t kDelayBits = 0x10u;
 constexpr uint32_t kNumSinks = 0x8u;
 constexpr uint32_t kSinksOffset = 0x1000u;
 constexpr uint32_t kChunksOffset = 0x3000u;
@@ -98,6 +102,15 @@ struct alignas(16) Switches {
 };
 static_assert(sizeof(Switches) == 32, "Switches size");
 
+struct alignas(16) Delays {
+  uint32_t word;
+  uint32_t every;
+  uint32_t is_beyond_delayed;
+  uint32_t reserved;
+  uint32_t blocks[256];
+};
+static_assert(sizeof(Delays) == 1040, "Delays size");
+
 struct alignas(16) StateLine {
   uint64_t start_and_region;
   uint32_t chunk_and_tag;
@@ -135,7 +148,8 @@ struct alignas(64) ControlBlock {
   uint64_t line_claims;
   uint8_t pad1[32];
   Switches switches;
-  uint8_t pad2[1888];
+  Delays delays;
+  uint8_t pad2[848];
   Cursor cursors[32];
 };
 static_assert(sizeof(ControlBlock) == 4096, "ControlBlock size");

@@ -29,6 +29,8 @@
 //   * -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter: steps of 0.5 ns, where NVIDIA's real-time clock has
 //     32 ns. It costs a little more and adds a record that is not an event every 33 us. The decoder converts cycles to
 //     the real-time clock.
+//   * -DKPROF_DELAYS=1 lets `kprof verify` make spans of a region last longer: each spins at its end, as long as the
+//     arena says when the track opens. Without it there is no code for that.
 #pragma once
 
 #include "abi.h"
@@ -40,6 +42,9 @@
 #endif
 #ifndef KPROF_CLOCK_CYCLES
 #define KPROF_CLOCK_CYCLES 0
+#endif
+#ifndef KPROF_DELAYS
+#define KPROF_DELAYS 0
 #endif
 
 namespace kprof {
@@ -76,6 +81,10 @@ struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
   KPROF_DEVICE explicit Track(uintptr_t position, uintptr_t lines = kStoresNothing)
       : cursor(position), state_lines(lines) {}
+#if KPROF_DELAYS
+  KPROF_DEVICE Track(uintptr_t position, uintptr_t lines, uint32_t delay_word)
+      : cursor(position), state_lines(lines), delay(delay_word) {}
+#endif
   // Two copies would overwrite each other's records.
   Track(const Track&) = delete;
   Track& operator=(const Track&) = delete;
@@ -89,6 +98,10 @@ struct [[maybe_unused]] Track {
   // The address of the lines for announced spans, with the bit kStoresNothing in threads that do not write. A kernel
   // without announced spans never reads it: it takes no register there.
   uintptr_t state_lines;
+#if KPROF_DELAYS
+  // Whose spans last longer, and by how much: `Delays.word`, or 0.
+  uint32_t delay = 0;
+#endif
 #endif
 };
 
@@ -385,6 +398,39 @@ KPROF_DEVICE uintptr_t state_lines_of(const Buffer& buffer, uint32_t block, uint
   return state_lines_of(reinterpret_cast<const ControlBlock*>(buffer.arena), buffer.launch, block, warp);
 }
 
+#if KPROF_DELAYS
+// What delays the spans of a block in this launch: the region and a length, or 0.
+KPROF_DEVICE uint32_t delay_of(const Buffer& buffer, uint32_t block) {
+  const Delays& delays = reinterpret_cast<const ControlBlock*>(buffer.arena)->delays;
+  uint32_t words[4];  // word, every, is_beyond_delayed, reserved
+  platform::load_launch_constants(&delays.word, words);
+  if (words[0] == 0 || (words[1] != 0 && buffer.launch % words[1] != 0)) return 0;
+  if (block >= kNumDelayedBlocks) return words[2] != 0 ? words[0] : 0;
+  return (platform::load_global(&delays.blocks[block / 32]) >> (block & 31) & 1) != 0 ? words[0] : 0;
+}
+// Spins where the region of a span that ends is one to delay. Lanes that do not write wait for the one that does.
+KPROF_DEVICE void delay_end(const Track& track, uint32_t region) {
+  if (__builtin_expect(track.delay >> kDelayBits != region, 1)) return;
+  const uint32_t length = track.delay & ((1u << kDelayBits) - 1), mantissa = (1u << kDelayMantissaBits) - 1;
+  const uint32_t ticks = (length & mantissa) << (length >> kDelayMantissaBits);
+  const uint64_t begin = platform::realtime_ticks();
+  while (platform::realtime_ticks() - begin < ticks) {
+  }
+}
+#else
+KPROF_DEVICE void delay_end(const Track&, uint32_t) {}
+#endif
+
+// A track at a cursor, with what it reads from the arena.
+KPROF_DEVICE Track opened_at(uintptr_t cursor, const Buffer& buffer, uint32_t block, uint32_t warp) {
+#if KPROF_DELAYS
+  const uint32_t delay_word = stores_nothing(cursor) ? 0 : delay_of(buffer, block);
+  return Track{cursor, state_lines_of(buffer, block, warp, cursor), delay_word};
+#else
+  return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
+#endif
+}
+
 // Opens the track of the calling warp or block. Call it from all threads. If the launch was given `tracks_per_block` or
 // is captured in a graph, call it once per kernel for each warp (block); otherwise a warp may open several tracks.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
@@ -399,12 +445,12 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   if (__builtin_expect(!reserved.has_one, 0)) {
     if (leaves_out(buffer)) return Track{kNowhere};
     const uintptr_t cursor = open_claimed(arena, cursors, block, warp, buffer.launch, buffer.options, is_writer);
-    return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
+    return opened_at(cursor, buffer, block, warp);
   }
   if (!is_writer) return Track{kNowhere};
   count_run(arena, buffer, reserved.chunk_idx);
   const uintptr_t cursor = begin_chunk(arena, cursors, reserved.chunk_idx, block, warp, buffer.launch, kNoChunk);
-  return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
+  return opened_at(cursor, buffer, block, warp);
 }
 
 // On a GPU every lane reads the clock, because selecting the writer costs more.
@@ -453,6 +499,7 @@ KPROF_DEVICE void end_announced(const Track& track, int line) {
 template <typename Id>
 KPROF_DEVICE Span profile_lap(Track& track, const Span& span, Id region, uint32_t payload = 0) {
   if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
+  delay_end(track, static_cast<uint32_t>(region));
   const uint64_t now = clock_of(track);
   emit(track, static_cast<uint32_t>(region), span.start_ticks, now, payload);
   end_announced(track, RegionMoments<Id>::line_of(region));

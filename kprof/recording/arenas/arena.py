@@ -145,6 +145,10 @@ class Arena:
         self._memory.store_u32(_IS_OFF_OFFSET, int(is_off))
         self._switches["is_off"] = is_off
 
+    def delay(self, delays: np.ndarray) -> None:
+        """What later launches are delayed by: a `abi.DELAYS`."""
+        self._memory.write(abi.DELAYS_OFFSET, delays.reshape(1).view(np.uint8))
+
     def send_on(self, arena: Arena) -> None:
         """Make later launches on the current stream that look at this arena's switches use another
         one, which lies behind it."""
@@ -244,9 +248,10 @@ class Arena:
         return abi.initial_control(self.geometry, self.limits[0], self._switches, self._lines)
 
     def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
-        """A store to the switches may be under way, and launches may look at them."""
+        """A store to the switches may be under way, and launches may look at them and at the delays
+        behind them."""
         head = self._initial_head()
-        end = abi.SWITCHES_OFFSET + abi.SWITCHES.itemsize
+        end = abi.DELAYS_OFFSET + abi.DELAYS.itemsize
         return [(0, head[: abi.SWITCHES_OFFSET]), (end, head[end:])]
 
     def _raise_limit(self, end: int = NO_CHUNK) -> None:

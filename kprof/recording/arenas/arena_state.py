@@ -215,6 +215,7 @@ def _is_as_written(head: Bytes, handed: Handed) -> bool:
         # The host's own stores of these words may still be under way.
         control["switches"]["is_off"] = max(int(control["switches"]["is_off"]) - 1, 0)
         control["switches"]["arena_kib"] = 0
+        control["delays"] = np.zeros((), abi.DELAYS)
         control["cursors"]["next_chunk"][:num_cursors] = 0
         control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0
         control["cursors"]["num_reserved_runs"][0] = 0

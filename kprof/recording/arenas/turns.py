@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from kprof import abi
 from kprof.devices import gpu
 from kprof.devices.memory import Memory, allocate
@@ -143,6 +145,11 @@ class Turns:
         for arena in dict.fromkeys((self._door, *self.arenas)):
             arena.set_off(is_off)
         self.is_off = is_off
+
+    def delay(self, delays: np.ndarray) -> None:
+        """What later launches are delayed by: a `abi.DELAYS`."""
+        for arena in dict.fromkeys((self._door, *self.arenas)):
+            arena.delay(delays)
 
     def outlive_graphs(self) -> None:
         """Make later replays of graphs write nothing, and keep the memory that they would write to

@@ -37,6 +37,7 @@ from kprof.recording.rank.recorder import DEFAULT_ARENA_BYTES, Recorder
 from kprof.recording.retention.retention import Retention
 
 if TYPE_CHECKING:
+    from kprof.recording.launches.delays import Delays
     from kprof.recording.rank.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
@@ -198,12 +199,26 @@ def _open(
             directory,
             timer=timer,
             wanted=msgspec.json.decode(os.environ.get(WANTED_VARIABLE, "{}"), type=Wanted),
+            delays=_delays(),
             retention=msgspec.json.decode(os.environ.get(RETENTION_VARIABLE, "{}"), type=Retention),
         )
         return apart(make.keywords["device"], partial(_largest, make, _arena_bytes()))
     except (*_REFUSALS, msgspec.MsgspecError) as error:
         complaints.tell(directory, f"rank {rank} records nothing: {error}")
         return NullRecorder()
+
+
+def _delays() -> Delays | None:
+    import msgspec
+
+    from kprof.devices.build import DELAYS_VARIABLE
+
+    text = os.environ.get(DELAYS_VARIABLE)
+    if not text:
+        return None
+    from kprof.recording.launches.delays import Delays
+
+    return msgspec.json.decode(text, type=Delays)
 
 
 @cache

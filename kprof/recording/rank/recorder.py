@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.devices.groups import Group
     from kprof.recording.arenas.ledger import Ledger
+    from kprof.recording.launches.delays import Delays
     from kprof.recording.launches.launch_log import Plan
     from kprof.recording.rank.overhead import LaunchTimer
     from kprof.recording.retention.drainer import Drainer
@@ -76,6 +77,7 @@ class Recorder(AnyRecorder):
         wanted: Wanted = EVERYTHING,
         schedule: Schedule | None = None,
         retention: Retention = EVERYTHING_THAT_FITS,
+        delays: Delays | None = None,
     ) -> None:
         from kprof.capture.claims import Claim
         from kprof.recording.launches.launch_log import LaunchLog
@@ -96,7 +98,7 @@ class Recorder(AnyRecorder):
         self._claim = Claim(directory, rank)
         self._numbers = self._claim.progress
         try:
-            self._open(device, arena_bytes)
+            self._open(device, arena_bytes, delays)
             self._set_paused(not self._is_active())
             self._announce()
             self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
@@ -107,7 +109,7 @@ class Recorder(AnyRecorder):
             self._remove_ledger()
             raise
 
-    def _open(self, device: str, arena_bytes: int) -> None:
+    def _open(self, device: str, arena_bytes: int, delays: Delays | None) -> None:
         """Measure the device and allocate the arenas."""
         from kprof.devices.gpu import capture_reader
         from kprof.recording.arenas.turns import Turns
@@ -118,30 +120,29 @@ class Recorder(AnyRecorder):
         from kprof.recording.rank.waits import Waits
         from kprof.recording.retention.keeping import Keeper
 
-        num_arenas = self._retention.num_arenas
-        total_bytes = self._retention.total_bytes(arena_bytes)
-        has_schedule = self._schedule is not None
-        self._facts = RankFacts.measure(self.rank, device, self._launches.wanted, has_schedule)
-        self._is_capturing = capture_reader(device)
-        launches, clock = self._launches, self._facts.base.clock
+        kept = self._retention
+        num_arenas, total_bytes = kept.num_arenas, kept.total_bytes(arena_bytes)
+        launches, wanted = self._launches, self._launches.wanted
+        self._facts = RankFacts.measure(self.rank, device, wanted, self._schedule is not None)
+        self._is_capturing, clock = capture_reader(device), self._facts.base.clock
         self._clocks = ClockKeeper(self._directory, self.rank, device, clock, launches)
         place, note = (self._directory, self.rank), self._facts.notes.append
         self._waits = Waits(*place, self.world_size, device, note)
-        home = open_home(*place, device, self._retention, total_bytes, note)
-        wanted, lines = launches.wanted, self._waits.lines
-        self._turns = Turns(total_bytes, device, wanted, num_arenas, lines, home)
-        info = self._facts.info
-        ids, is_ring = launches.region_ids, bool(self._retention.ring_bytes)
-        decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=is_ring)
+        home = open_home(*place, device, kept, total_bytes, note)
+        self._turns = Turns(total_bytes, device, wanted, num_arenas, self._waits.lines, home)
+        info, ids = self._facts.info, launches.region_ids
+        decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=bool(kept.ring_bytes))
         self._progress = Progress(self._claim.progress, self._clocks.workload_s)
         self._keeper = Keeper(*place, self._turns, decoder, launches, info, self._progress)
         if home is not None:
-            begin_ledger(home.ledger, self._keeper, self._retention, info(decoder))
+            begin_ledger(home.ledger, self._keeper, kept, info(decoder))
             self._ledger = launches.ledger = home.ledger
             launches.introducers.append(home.ledger.introduce)
         launches.introducers.append(self._waits.introduce)
         launches.recent = self._waits.recent_launches or launches.recent
         self._observers = () if self._timer is None else (self._timer.observe,)
+        if delays is not None:
+            delays.begin(self.rank, clock, self._turns.delay, launches, note, self._is_capturing)
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""

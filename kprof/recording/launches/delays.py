@@ -1,0 +1,110 @@
+"""Delays for `kprof verify`: spans of one region last longer, at some blocks of some ranks.
+
+`kprof verify` puts a Delays into the environment of the workload. Recorders put it into the arena
+(kprof.abi), and kernels that were compiled with KPROF_DELAYS=1 spin at the end of these spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from kprof import abi
+from kprof.capture.manifest import ClockInfo
+from kprof.recording.launches.launch_log import LaunchLog
+from kprof.recording.launches.region_ids import RegionIds
+
+# A range of blocks without an end.
+WITHOUT_END: Final = 1 << 31
+_MANTISSA: Final = (1 << abi.DELAY_MANTISSA_BITS) - 1
+_MOST_SHIFT: Final = (1 << (abi.DELAY_BITS - abi.DELAY_MANTISSA_BITS)) - 1
+_MOST_TICKS: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What is delayed: the spans of `region`, by `delay_ns` each (0: none), in every `every`-th
+    launch of a rank. `blocks` has ranges [first, end) of blocks by rank."""
+
+    region: str = ""
+    delay_ns: float = 0.0
+    blocks: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    every: int = 1
+
+    def begin(
+        self,
+        rank: int,
+        clock: ClockInfo,
+        store: Callable[[np.ndarray], None],
+        launches: LaunchLog,
+        note: Callable[[str], None],
+        is_capturing: Callable[[], bool],
+    ) -> None:
+        """Delay a rank: `store` puts an `abi.DELAYS` into its arenas."""
+        delaying = Delaying(self, rank, clock.ticks_per_second, store, note, is_capturing)
+        delaying.introduce(0, "", 0, launches.region_ids)
+        launches.introducers.append(delaying.introduce)
+
+
+def length_of(ticks: float) -> int:
+    """The lower half of `word` for the nearest number of ticks that can be told, below 2^32."""
+    whole = min(max(0, round(ticks)), _MOST_TICKS)
+    shift = max(0, whole.bit_length() - abi.DELAY_MANTISSA_BITS)
+    mantissa = min(_MANTISSA, (whole + (1 << shift >> 1)) >> shift)
+    return min(shift, _MOST_SHIFT) << abi.DELAY_MANTISSA_BITS | mantissa
+
+
+def words_of(delays: Delays, rank: int, region_id: int, ticks_per_second: float) -> np.ndarray:
+    """What the arena of a rank has to say: an `abi.DELAYS`."""
+    words = np.zeros((), abi.DELAYS)
+    length = length_of(delays.delay_ns * ticks_per_second / 1e9)
+    if not length or not region_id:
+        return words
+    words["word"] = region_id << abi.DELAY_BITS | length
+    words["every"] = delays.every
+    is_delayed = np.zeros(abi.NUM_DELAYED_BLOCKS, dtype=np.uint8)
+    for first, end in delays.blocks.get(rank, ()):
+        is_delayed[first:end] = 1
+        words["is_beyond_delayed"] |= end > abi.NUM_DELAYED_BLOCKS
+    words["blocks"] = np.packbits(is_delayed, bitorder="little").view("<u4")
+    return words
+
+
+class Delaying:
+    """Finds the number that kernels give the region, and stores what they are to do."""
+
+    def __init__(
+        self,
+        delays: Delays,
+        rank: int,
+        ticks_per_second: float,
+        store: Callable[[np.ndarray], None],
+        note: Callable[[str], None],
+        is_capturing: Callable[[], bool],
+    ) -> None:
+        self._delays, self._rank, self._ticks_per_second = delays, rank, ticks_per_second
+        self._store, self._note, self._is_capturing = store, note, is_capturing
+        self._names: list[dict[int, str]] = []
+        self._stored = 0
+
+    def introduce(self, _idx: int, _kernel: str, table_idx: int, region_ids: RegionIds) -> None:
+        """A kernel with these regions is about to be launched for the first time."""
+        table = region_ids.table_as_merged(table_idx)
+        self._names.append({region.id: region.name for region in table.regions})
+        wanted = self._delays.region
+        ids = {number for names in self._names for number, name in names.items() if name == wanted}
+        # The arena has one number for all kernels.
+        others = [names[i] for names in self._names for i in ids if names.get(i, wanted) != wanted]
+        region_id = ids.pop() if len(ids) == 1 and not others else 0
+        if region_id == self._stored:
+            return
+        if not region_id:
+            self._note(f"nothing is delayed: kernels number the region {wanted} differently")
+        elif self._is_capturing():
+            self._note(f"nothing is delayed: a graph captures the first launch with {wanted}")
+            return
+        self._store(words_of(self._delays, self._rank, region_id, self._ticks_per_second))
+        self._stored = region_id
