@@ -40,11 +40,14 @@ demo: $(VENV)/.ready ## Record an all-to-all with uneven routing; ends with a tr
 .PHONY: setup
 setup: $(VENV)/.ready-dev ## Set up .venv for development
 
+# Tests spend half of their time waiting: for processes, browsers and hangs.
+TEST_WORKERS ?= $(shell expr $$(nproc) + 2)
+
 .PHONY: test
 test: $(VENV)/.ready-dev ## Run the tests that need no GPU
 	@$(MAKE) --no-print-directory -s tell-missing
 	PATH="$$PATH:$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" \
-		$(BIN)/python -m pytest -m "not gpu" -n auto --dist worksteal $(PYTEST_FLAGS)
+		$(BIN)/python -m pytest -m "not gpu" -n $(TEST_WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .PHONY: test-fast
 test-fast: $(VENV)/.ready-dev ## Run the unit tests that take a moment: under two minutes
