@@ -1,7 +1,8 @@
 """Ranks as a cluster groups them: those of a host, and those of a rail.
 
-A rail is the n-th rank of every host: launchers number ranks of a host in the order of its GPUs,
-and networks with rails join equal GPUs of all hosts by switches of their own.
+Networks with rails join equal network interfaces of all hosts by switches of their own. Where
+recordings name the interface of every GPU, a rail is the ranks that have the same one; else it is
+the n-th rank of every host: launchers number ranks of a host in the order of its GPUs.
 """
 
 from __future__ import annotations
@@ -21,24 +22,36 @@ from kprof.capture.manifest import RankInfo
 @dataclass(frozen=True)
 class Placement:
     """The ranks of each host by its name, and those of each rail, in order. Both are empty where
-    ranks are on one host, have one each, or do not say where they are."""
+    ranks are on one host, have one each, or do not say where they are. `nics` are the names of the
+    rails' network interfaces, empty where rails go by the order of ranks."""
 
     hosts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rails: tuple[tuple[int, ...], ...] = ()
+    nics: tuple[str, ...] = ()
 
     @staticmethod
     def of(infos: Iterable[RankInfo]) -> Placement:
         """Where the ranks of a recording are."""
         on: dict[str, list[int]] = {}
+        using: dict[str, list[int]] = {}
         for info in sorted(infos, key=lambda info: info.rank):
             on.setdefault(info.host, []).append(info.rank)
+            using.setdefault(info.nic, []).append(info.rank)
         most = max(map(len, on.values()), default=0)
         if len(on) < 2 or most < 2 or "" in on:
             return Placement()
+        hosts = {host: tuple(ranks) for host, ranks in on.items()}
+        if "" not in using and len(using) > 1:
+            nics = sorted(using, key=lambda name: (len(name), name))
+            return Placement(hosts, tuple(tuple(using[nic]) for nic in nics), tuple(nics))
         rails = (sorted(ranks[n] for ranks in on.values() if n < len(ranks)) for n in range(most))
-        return Placement(
-            {host: tuple(ranks) for host, ranks in on.items()}, tuple(map(tuple, rails))
-        )
+        return Placement(hosts, tuple(map(tuple, rails)))
+
+    @property
+    def rail_names(self) -> tuple[str, ...]:
+        """`rail 0`, with the network interface where it is known: `rail 0 (mlx5_0)`."""
+        nics = [f" ({nic})" for nic in self.nics] or [""] * len(self.rails)
+        return tuple(f"rail {number}{nic}" for number, nic in enumerate(nics))
 
     def hosts_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         """The hosts that these are all ranks of, and nothing else; of single ranks none."""
@@ -76,7 +89,7 @@ def hosts_and_rails(summary: Summary) -> Table:
     """
     placement = Placement.of(info for info in summary.trace.ranks if info.is_recorded)
     by_rank = stragglers(summary).set_index("rank")
-    rails = {f"rail {number}": ranks for number, ranks in enumerate(placement.rails)}
+    rails = dict(zip(placement.rail_names, placement.rails, strict=True))
     hosts = {f"host {name}": ranks for name, ranks in placement.hosts.items()}
     tables = [_sums(by_rank, groups) for groups in (hosts, rails)]
     return pd.concat(tables, ignore_index=True)

@@ -159,6 +159,7 @@ class RankInfo(msgspec.Struct, frozen=True):
     """One rank of a recording, as its recorder saw it.
 
     `num_cores` is the number of CPU cores it may use, `num_processors` of its GPU's SMs (CUs).
+    `nic` is the network interface nearest to its GPU, such as mlx5_3; empty where unknown.
     `ran_ns` and `waited_for_core_ns` are how long the thread that launches kernels of the CPU
     target ran, and how long it was ready to run while others had its core. 0 where unknown.
     """
@@ -171,6 +172,7 @@ class RankInfo(msgspec.Struct, frozen=True):
     arch: Text = ""
     num_cores: Natural = 0
     num_processors: Natural = 0
+    nic: Text = ""
     ran_ns: Count = 0
     waited_for_core_ns: Count = 0
     clock: ClockInfo = ClockInfo("unknown", 1e9, 1.0)

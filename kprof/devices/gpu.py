@@ -119,6 +119,15 @@ def properties_of(device: str) -> Any:
     return torch.cuda.get_device_properties(device)
 
 
+def pci_address_of(properties: Any) -> str:
+    """As in /sys/bus/pci/devices: 0000:1b:00.0; "" from a torch that does not say."""
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    if not all(hasattr(properties, name) for name in names):
+        return ""
+    domain, bus, device = (getattr(properties, name) for name in names)
+    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+
+
 def note_moment(device: str) -> Any:
     """A point in the device's current stream, for `elapsed_us`."""
     if device == "cpu":

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Final
 
 from kprof.devices import gpu
+from kprof.devices.network import nearest_nic
 from kprof.devices.record import Compiler as Compiler
 from kprof.devices.record import Devices as Devices
 from kprof.devices.record import Target as Target
@@ -89,12 +90,14 @@ def find_compiler(target: Target) -> Compiler | None:
 
 @dataclass(frozen=True)
 class DeviceDescription:
-    """The device of a recording; `num_processors` counts a GPU's SMs or CUs, 0 for the CPU."""
+    """The device of a recording; `num_processors` counts a GPU's SMs or CUs, 0 for the CPU; `nic`
+    is the network interface nearest to a GPU, "" where unknown."""
 
     target: Target
     name: str
     arch: str
     num_processors: int = 0
+    nic: str = ""
 
 
 def describe_device(device: str) -> DeviceDescription:
@@ -115,7 +118,8 @@ def describe_device(device: str) -> DeviceDescription:
             f'there is no device {device!r} here ({reason}); pass device="cpu", or run kprof doctor'
         ) from error
     arch = record_of(target).arch_of(properties)
-    return DeviceDescription(target, properties.name, arch, properties.multi_processor_count)
+    nic = nearest_nic(gpu.pci_address_of(properties))
+    return DeviceDescription(target, properties.name, arch, properties.multi_processor_count, nic)
 
 
 def arch_of_device(device: str) -> str:

@@ -140,6 +140,19 @@ def test_where_ranks_are() -> None:
         assert Placement.of(infos) == Placement()
 
 
+def test_a_rail_is_a_network_interface_where_they_are_known() -> None:
+    """Two GPUs share an interface; the second host numbers its GPUs in another order."""
+    nics = ["mlx5_2", "mlx5_2", "mlx5_10", "mlx5_10", "mlx5_2", "mlx5_2"]
+    placed = Placement.of(RankInfo(n, "aaabbb"[n], nic=nic) for n, nic in enumerate(nics))
+    assert placed.rails == ((0, 1, 4, 5), (2, 3))
+    assert placed.rail_names == ("rail 0 (mlx5_2)", "rail 1 (mlx5_10)")
+    one_unknown = Placement.of(
+        RankInfo(n, "aaabbb"[n], nic=nic) for n, nic in enumerate([*nics[:5], ""])
+    )
+    assert one_unknown.rails == ((0, 3), (1, 4), (2, 5))
+    assert one_unknown.rail_names == ("rail 0", "rail 1", "rail 2")
+
+
 def test_hosts_and_rails_have_a_table() -> None:
     trace = on_hosts(run(32, slow=range(8, 16)))
     table = hosts_and_rails(Summary.of(trace)).set_index("name")

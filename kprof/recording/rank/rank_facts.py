@@ -67,6 +67,7 @@ class RankFacts:
             arch=described.arch,
             num_cores=count_cores(),
             num_processors=described.num_processors,
+            nic=described.nic,
             clock=clock,
             probe=measure_probe_cost(device, clock),
             ceilings=kept_ceilings(device),

@@ -81,7 +81,8 @@ def _group_sheet(report: Report) -> list[Block]:
         parts.share("of its blocks' time", "wait_share").only_on_pages(),
         parts.time("wait caused to others", "caused_ns"),
         title="Hosts and rails",
-        about="Work and wait are means of the ranks. Rail n is the n-th rank of every host.",
+        about="Work and wait are means of the ranks. A rail is the ranks of one network "
+        "interface where recordings name it, else the n-th rank of every host.",
         what="hosts and rails",
         which="those waited for longest",
         importance=tuple(by_caused),
