@@ -3,6 +3,9 @@
 A directory of ours has mode 0700, belongs to this user, and lies where nobody else can replace it.
 Its files have mode 0600. Files are opened without following a link and without waiting for a pipe,
 and only plain files are opened. Only contents are ever copied, never modes or owners.
+
+Who owns the folder around a directory of ours can put a link in its place at any time. So files are
+made, opened and removed relative to the directory itself (`held`), never by its name.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from typing import Final
 _MEMORY_DIR: Final = Path("/dev/shm")
 _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ_BYTES: Final = 1 << 20
+_MOST_LINKS: Final = 40
+_DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def memory_root(*, make: bool = False) -> Path:
@@ -82,7 +87,8 @@ def others_can_write(status: os.stat_result) -> bool:
 
 def share(path: Path) -> None:
     """Give a directory of ours the mode that a new one has; raises OSError."""
-    path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o777 & ~_umask())
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+        os.fchmod(directory, stat.S_IMODE(os.fstat(directory).st_mode) | 0o777 & ~_umask())
 
 
 def _umask() -> int:
@@ -103,6 +109,70 @@ def _untrusted(path: Path, why: str) -> UntrustedError:
 
 
 @contextlib.contextmanager
+def held(folder: Path) -> Iterator[Path]:
+    """Another path of `folder`, which means this very one however others rename it.
+
+    Raises OSError, and UntrustedError where it is a link of another user.
+    """
+    file = _open_folder(folder)
+    path = _DESCRIPTORS / str(file)
+    try:
+        yield path if path.exists() else folder
+    except OSError as error:
+        if isinstance(error.filename, str):
+            # A sentence about it names what the user knows.
+            error.filename = error.filename.replace(f"{path}/", f"{folder}/", 1)
+        raise
+    finally:
+        os.close(file)
+
+
+def _open_folder(folder: Path) -> int:
+    """A descriptor by which files in a folder are opened."""
+    for _ in range(_MOST_LINKS):
+        follow = 0 if folder.parent == _DESCRIPTORS else os.O_NOFOLLOW
+        try:
+            return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow)
+        except NotADirectoryError:
+            folder = folder.parent / _own_link(folder)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
+
+
+def _own_link(path: Path) -> str:
+    """Where a link leads that nobody but us, or root, has made."""
+    file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISLNK(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        if status.st_uid not in (0, os.geteuid()):
+            raise _untrusted(path, f"it is a link of user {status.st_uid}")
+        return os.readlink("", dir_fd=file)
+    finally:
+        os.close(file)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there; raises OSError."""
+    with held(path.parent) as here:
+        (here / path.name).unlink(missing_ok=True)
+
+
+def move(path: Path, goal: Path) -> None:
+    """Give a file another name, in the place of what has it; raises OSError."""
+    with held(path.parent) as here, held(goal.parent) as there:
+        (here / path.name).replace(there / goal.name)
+
+
+def remove_files(folder: Path, *patterns: str) -> None:
+    """Remove the files in a folder with such names, as far as the system lets us."""
+    with contextlib.suppress(OSError), held(folder) as here:
+        for path in (each for pattern in patterns for each in here.glob(pattern)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+@contextlib.contextmanager
 def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a plain file, or of a directory with O_DIRECTORY; raises OSError."""
     file = open_plain(path, flags)
@@ -117,7 +187,9 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
 
     With O_DIRECTORY it is a directory. To write, no other name may lead to the file.
     """
-    file = os.open(path, flags | _SAFELY, mode)
+    with held(path.parent) as here:
+        # Of a path such as "/" the name is empty, and `here` looks like a link.
+        file = os.open(f"{here}/{path.name or '.'}", flags | _SAFELY, mode)
     status = os.fstat(file)
     is_plain = stat.S_ISREG(status.st_mode) or bool(flags & os.O_DIRECTORY)
     is_linked = flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1
@@ -129,8 +201,14 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
 
 def new_file(path: Path, mode: int = 0o600) -> int:
     """A descriptor of a new file; what has its name is removed, never opened. Raises OSError."""
-    path.unlink(missing_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, mode)
+    with held(path.parent) as here:
+        return new_file_in(here, path.name, mode)
+
+
+def new_file_in(folder: Path, name: str, mode: int = 0o600) -> int:
+    """The same in a folder that the user names, wherever links lead. Raises OSError."""
+    (folder / name).unlink(missing_ok=True)
+    return os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, mode)
 
 
 def read_plain(path: Path, limit_bytes: int | None = None) -> bytes:

@@ -74,7 +74,7 @@ from kprof.errors import (
     NotACaptureError,
     OutputExistsError,
 )
-from kprof.private import share
+from kprof.private import remove_files, share
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -356,11 +356,8 @@ def finish_capture(
         temporary.rename(output)
         if replaces:
             shutil.rmtree(_replaced_by(output), ignore_errors=True)
-        for pattern in _MADE_OF:
-            for file in output.glob(pattern):
-                # What stays hinders nobody: the capture is complete.
-                with contextlib.suppress(OSError):
-                    file.unlink()
+        # What stays hinders nobody: the capture is complete.
+        remove_files(output, *_MADE_OF)
         remove_memory(output)
     checksums = Checksums(manifest.files)
     if is_new:

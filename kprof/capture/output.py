@@ -13,8 +13,9 @@ from typing import IO, Final
 
 import msgspec
 
+from kprof.capture.descriptors import OwnDescriptor
 from kprof.errors import CaptureError, ExportError, OutputExistsError
-from kprof.private import new_file
+from kprof.private import UntrustedError, move, new_file, new_file_in, remove
 
 # Level 1 takes a third of the time of the default level for a tenth more bytes.
 _GZIP_LEVEL: Final = 1
@@ -29,6 +30,8 @@ _REMEDIES: Final = {
 
 def refusal(path: Path, error: OSError) -> str:
     """The sentence about an output that the operating system refuses: what, why, what next."""
+    if isinstance(error, UntrustedError):
+        return f"cannot write {path}: {error.strerror}; choose another -o"
     remedy = _REMEDIES.get(error.errno or 0, "choose another -o or free some space")
     # Arrow gives the number of the error and words of its own around it.
     reason = os.strerror(error.errno) if error.errno else str(error)
@@ -59,7 +62,7 @@ def replacing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
     refuse_existing(path, force=force)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(new_file(temporary, 0o666), "wb") as raw:
+        with os.fdopen(new_file_in(path.parent, temporary.name, 0o666), "wb") as raw:
             if path.suffix == ".gz":
                 with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed:
                     yield packed  # type: ignore[misc]
@@ -92,12 +95,16 @@ def completing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}.tmp")
     with writing(path):
         try:
-            os.close(new_file(temporary, 0o666))
-            yield temporary
-            temporary.replace(path)
+            new = OwnDescriptor(new_file(temporary, 0o666))
+            try:
+                itself = Path(f"/proc/self/fd/{new.number}")
+                yield itself if itself.exists() else temporary
+            finally:
+                new.close()
+            move(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                remove(temporary)
             raise
 
 

@@ -31,6 +31,7 @@ from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.names import events_file_name
 from kprof.capture.output import writing
 from kprof.errors import CaptureError
+from kprof.private import move, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ class PartWriter:
             with writing(path):
                 with open_parquet(path) as file:
                     table = file.read()
-                path.unlink()
+                remove(path)
         except pa.ArrowException as error:
             raise CaptureError(_unreadable(path)) from error
         self._numbers.remove(number)
@@ -147,7 +148,7 @@ def remove_parts(directory: Path, rank: int) -> None:
     final = directory / events_file_name(rank)
     for path in [final, *ranks_with_parts(directory).get(rank, [])]:
         with writing(path):
-            path.unlink(missing_ok=True)
+            remove(path)
 
 
 def damaged_parts(directory: Path, rank: int) -> list[Path]:
@@ -251,7 +252,7 @@ def _unite(
     if len(paths) == 1 and (damaged is None or _is_readable(paths[0])):
         info()
         with writing(final):
-            paths[0].replace(final)
+            move(paths[0], final)
         return
     _write(final, _tables(paths, damaged), info)
 

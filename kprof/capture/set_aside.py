@@ -20,7 +20,7 @@ from typing import Final
 
 from kprof.capture.names import RECORDING_NAME, finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
-from kprof.private import copy_plain, opened, read_plain
+from kprof.private import copy_plain, move, opened, read_plain, remove
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
 _COPIED: Final = ("live", "started", "kernels")
@@ -49,17 +49,17 @@ def set_aside(
         if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:
             _forget_events(rank_file(place, rank, "live"))
         for path, goal in _moves(directory, rank, place, parts, saved):
-            path.rename(goal)
+            move(path, goal)
             moved.append((path, goal))
     except BaseException:
         for before, now in reversed(moved):
             with contextlib.suppress(OSError):
-                now.rename(before)
+                move(now, before)
         discard(place)
         raise
     for path, _ in copied:
         with contextlib.suppress(OSError):
-            path.unlink()
+            remove(path)
     return place
 
 

@@ -31,6 +31,7 @@ from typing import Final
 
 from kprof.private import (
     UntrustedError,
+    held,
     is_locked,
     locked,
     make_private,
@@ -60,8 +61,8 @@ def make_memory(directory: Path) -> str:
             _write(folder / _OWNER, owner)
     except OSError as error:
         remove_memory(directory)
-        with contextlib.suppress(OSError):
-            (directory / WAITS_NAME).mkdir(mode=0o700)
+        with contextlib.suppress(OSError), held(directory) as here:
+            (here / WAITS_NAME).mkdir(mode=0o700)
         return error.strerror or str(error)
     return ""
 
@@ -93,10 +94,10 @@ def is_in_memory(folder: Path) -> bool:
 
 def remove_memory(directory: Path) -> None:
     """Remove the memory of a recording. Nothing outside of it is removed, whatever it holds."""
-    if folder := memory_of(directory):
-        shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        (directory / WAITS_NAME).unlink()
+    with contextlib.suppress(OSError), held(directory) as here:
+        if folder := memory_of(here):
+            shutil.rmtree(folder, ignore_errors=True)
+        (here / WAITS_NAME).unlink()
 
 
 def discard(directory: Path) -> None:
@@ -107,10 +108,11 @@ def discard(directory: Path) -> None:
 
 def discard_copy(directory: Path) -> None:
     """Remove a copy; what says that it is one goes last."""
-    with contextlib.suppress(OSError):
-        for path in directory.iterdir():
-            if path.name not in (COPY_NAME, WAITS_NAME):
-                path.unlink()
+    with contextlib.suppress(OSError), held(directory) as here:
+        if is_copy(here / "."):
+            for path in here.iterdir():
+                if path.name not in (COPY_NAME, WAITS_NAME):
+                    path.unlink()
     discard(directory)
 
 

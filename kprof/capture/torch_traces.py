@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any, Final
 
 from kprof.errors import RecorderError
+from kprof.private import move, remove
 
 _NAME: Final = re.compile(r"(?:torch|host)-rank-(\d+)(?:-\d+)?\.json\.gz", re.ASCII)
 # Slices of NCCL on the host.
@@ -42,9 +44,11 @@ def store_torch_trace(profile: Any, directory: Path, rank: int, number: int) -> 
             _copy(Path(profile), temporary)
         else:
             profile.export_chrome_trace(str(temporary))
-        return temporary.replace(final)
+        move(temporary, final)
+        return final
     except (OSError, AttributeError, RuntimeError, AssertionError) as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            remove(temporary)
         raise RecorderError(
             f"rank {rank}: cannot keep the PyTorch profiler's trace: {error}; "
             "pass a profile that has stopped, or the path of a file that export_chrome_trace wrote"

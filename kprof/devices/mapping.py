@@ -13,6 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from kprof.private import new_file, open_plain, remove
+
 _MAP_FIXED: Final = 0x10
 _READ_AND_WRITE: Final = mmap.PROT_READ | mmap.PROT_WRITE
 # Python's own mmap keeps a descriptor, which the workload may close and open as something else.
@@ -32,15 +34,14 @@ class SharedFile:
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
-        path.unlink(missing_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = new_file(path)
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.posix_fallocate(file, 0, size_bytes)
             self.address = _map(None, size_bytes, mmap.MAP_SHARED, file)
         except OSError:
-            path.unlink(missing_ok=True)
+            self.remove()
             raise
         finally:
             os.close(file)
@@ -51,13 +52,13 @@ class SharedFile:
     def remove(self) -> None:
         """Remove the file; the memory stays."""
         with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
+            remove(self.path)
 
     def make_private(self) -> None:
         """Give this process, a forked child, a copy of its own at the same address."""
         size_bytes = len(self.content)
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            file = open_plain(self.path, os.O_RDWR)
         except OSError:
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
             _map(self.address, size_bytes, flags, -1)

@@ -29,7 +29,7 @@ from kprof.capture.output import completing
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
-from kprof.private import new_file, open_plain, read_plain
+from kprof.private import new_file, open_plain, read_plain, remove
 from kprof.rank_memory import (
     HANG_BYTES,
     HANG_HEADER,
@@ -120,7 +120,7 @@ def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:
     """New memory for the lines of a rank, and whether it is shared memory."""
     name, folder = _lines_name(rank), memory_of(directory)
     on_disk = directory / (name + ON_DISK)
-    on_disk.unlink(missing_ok=True)
+    remove(on_disk)
     if folder is not None:
         with contextlib.suppress(OSError):
             return SharedFile(folder / name, HANG_BYTES), is_in_memory(folder)

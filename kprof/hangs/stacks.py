@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from kprof.capture.names import rank_file
 from kprof.capture.processes import STACKS_SIGNAL
-from kprof.private import new_file
+from kprof.private import move, new_file
 
 # Frames of installed packages, of Python itself and of kprof say little to who wrote the workload.
 _LIBRARY: Final = re.compile(
@@ -37,7 +37,7 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
         # a race that ends the process.
         faulthandler.register(STACKS_SIGNAL, file=file, all_threads=False)
         # Others send the signal as soon as the file is there; without a handler it would kill.
-        temporary.replace(path)
+        move(temporary, path)
     except OSError:
         return None
     if _file is not None:

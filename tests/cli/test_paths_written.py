@@ -24,6 +24,10 @@ def _path(path, directory=-1):
     if isinstance(path, int):
         return os.readlink(f"/proc/self/fd/{path}")
     text = os.fsdecode(path)
+    if text.startswith("/proc/self/fd/"):
+        # What is held (kprof.private): the last name may be a link itself.
+        descriptor, _, name = text.removeprefix("/proc/self/fd/").partition("/")
+        return os.path.join(os.readlink(f"/proc/self/fd/{descriptor}"), name).rstrip("/")
     if isinstance(directory, int) and directory >= 0:
         return os.path.join(os.readlink(f"/proc/self/fd/{directory}"), text)
     return os.path.abspath(text)

@@ -32,7 +32,7 @@ from kprof.capture.manifest import INT32_MAX, Launch, RankInfo
 from kprof.capture.names import rank_file
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
-from kprof.private import new_file, open_plain, read_plain
+from kprof.private import new_file, open_plain, read_plain, remove_files
 from kprof.rank_memory import (
     ACCOUNT_BYTES,
     ACCOUNTS_OFFSET,
@@ -225,11 +225,9 @@ def accounts_in(content: np.ndarray, number: int) -> list[Account]:
 
 def remove_ledger(directory: Path, rank: int) -> None:
     """Remove the files of a rank, if there are any."""
+    names = [f"rank-{rank:05d}.{kind}" for kind in ("arena", "launches-*", "ledger")]
     for folder in filter(None, (memory_of(directory), directory)):
-        for kind in ("arena", "launches-*", "ledger"):
-            for path in folder.glob(f"rank-{rank:05d}.{kind}"):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        remove_files(folder, *names)
 
 
 def open_ledger(

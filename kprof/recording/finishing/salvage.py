@@ -32,7 +32,7 @@ from kprof.capture.parts import (
 from kprof.capture.shared_memory import find_memory
 from kprof.errors import ArenaError, RegionError
 from kprof.hangs.lines import read_waits
-from kprof.private import open_plain, read_plain
+from kprof.private import open_plain, read_plain, remove
 from kprof.rank_memory import ARENAS_OFFSET, DISCARDED, LEDGER_HEADER, LEDGER_MAGIC, Word
 from kprof.recording.arenas import ledger
 from kprof.recording.arenas.arena_state import Handed, read_arena
@@ -102,7 +102,7 @@ def leave_to_another(directory: Path, rank: int) -> list[Path]:
                     account[Word.WRITTEN_TO] = DISCARDED
     for path in paths:
         if part_number(path) == SALVAGED_PART:
-            path.unlink()
+            remove(path)
     return [path for path in paths if (info := read_info(path)) and info.cut_short == SAVED]
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from kprof.capture.output import writing
 from kprof.errors import CaptureError
-from kprof.private import read_plain
+from kprof.private import held, read_plain
 from kprof.recording.arenas.turns import Used
 from kprof.recording.endings import complaints
 from kprof.recording.retention.call_lengths import SlowCalls
@@ -53,7 +53,8 @@ def request_dump(directory: Path, why: str, rank: int = -1) -> None:
     with writing(directory):
         while True:
             try:
-                file = _dump_path(directory, number).open("xb")
+                with held(directory) as here:
+                    file = _dump_path(here, number).open("xb")
                 break
             except FileExistsError:
                 number += 1
