@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,7 +15,9 @@ from kprof_cli.output import format_bytes, format_ns, print_rows, say
 
 if TYPE_CHECKING:
     from kprof.capture.directory import Capture
-    from kprof.capture.manifest import Manifest, PairClock, RankInfo
+    from kprof.capture.manifest import Launch, Manifest, PairClock, RankInfo
+
+_MOST_KERNELS: Final = 200
 
 
 def info_json(capture: Capture) -> dict[str, object]:
@@ -52,9 +55,7 @@ def print_info(capture: Capture) -> None:
         _print_pairs(manifest.alignment.pairs)
     if losses := _loss_rows(manifest.ranks):
         _print_table(losses)
-    names = dict.fromkeys(launch.kernel for info in manifest.ranks for launch in info.launches)
-    kernels = [_kernel_row(name, manifest.ranks) for name in names]
-    print_rows(("kernel", "launches", "blocks", "threads per block"), kernels)
+    _print_kernels(manifest.ranks)
 
 
 def _head(capture: Capture) -> dict[str, str]:
@@ -268,13 +269,23 @@ def _loss_rows(ranks: Sequence[RankInfo]) -> list[dict[str, object]]:
     ]
 
 
-def _kernel_row(name: str, ranks: Sequence[RankInfo]) -> tuple[object, ...]:
-    """A kernel's launches per rank, and its grids."""
-    launches = [launch for info in ranks for launch in info.launches if launch.kernel == name]
-    per_rank = [sum(launch.kernel == name for launch in info.launches) for info in ranks]
+def _print_kernels(ranks: Sequence[RankInfo]) -> None:
+    """Print each kernel's launches per rank, and its grids."""
+    of_kernel: dict[str, list[list[Launch]]] = {}
+    for idx, info in enumerate(ranks):
+        for launch in info.launches:
+            of_kernel.setdefault(launch.kernel, [[] for _ in ranks])[idx].append(launch)
+    rows = [_kernel_row(*named) for named in itertools.islice(of_kernel.items(), _MOST_KERNELS)]
+    print_rows(("kernel", "launches", "blocks", "threads per block"), rows)
+    if len(rows) < len(of_kernel):
+        say(f"... {len(of_kernel) - len(rows):,} more kernels; kprof info --json names all")
+
+
+def _kernel_row(name: str, by_rank: Sequence[Sequence[Launch]]) -> tuple[object, ...]:
+    launches = [launch for of_rank in by_rank for launch in of_rank]
     return (
         name,
-        _span(per_rank) + (" per rank" if len(ranks) > 1 else ""),
+        _span([len(of_rank) for of_rank in by_rank]) + (" per rank" if len(by_rank) > 1 else ""),
         _span([launch.num_blocks for launch in launches]),
         _span([launch.threads_per_block for launch in launches]),
     )

@@ -26,6 +26,24 @@ def test_info_shows_ranks_clock_and_kernels(kprof, small):
         assert part in result.out
 
 
+def test_info_of_very_many_kernels_is_short(kprof, tmp_path):
+    """Each kernel's launches were looked for among all, which took minutes, and printed."""
+    build = TraceBuilder('REGION(A, "a", compute)', 2)
+    for number in range(3000):
+        build.launch(number, f"k{number // 2}", num_blocks=number + 1)
+    build.span(rank=0, region="a", start_ns=1, duration_ns=1)
+    manifest = build.manifest()
+    once = replace(manifest.ranks[1], launches=manifest.ranks[1].launches[:1])
+    manifest = replace(manifest, ranks=(manifest.ranks[0], once))
+    run = write_events(manifest, build.table(), tmp_path / "run.kprof").path
+    out = kprof("info", run).out
+    assert re.search(r"k0 +1-2 per rank +1-2 ", out)
+    assert re.search(r"k1 +0-2 per rank +3-4 ", out)
+    assert "k199 " in out
+    assert "k200 " not in out
+    assert "... 1,300 more kernels; kprof info --json names all" in out
+
+
 @pytest.mark.parametrize(("duration_s", "said"), [(0.0, "kprof synthetic\n"), (8.04, ", 8.0 s\n")])
 def test_info_has_no_duration_where_nobody_knows_it(kprof, tmp_path, duration_s, said):
     build = TraceBuilder("", 1)

@@ -26,7 +26,12 @@ def number_replays(infos: Sequence[RankInfo]) -> tuple[RankInfo, ...]:
     Launches that only other ranks have come last, so a rank that lost some changes no number.
     """
     replayed = {launch.kernel for info in infos for launch in info.launches if launch.captured >= 0}
-    ordinals = {kernel: _ordinals(kernel, infos) for kernel in replayed}
+    sequences: dict[str, list[list[_Name]]] = {kernel: [[] for _ in infos] for kernel in replayed}
+    for idx, info in enumerate(infos):
+        for launch in info.launches:
+            if launch.kernel in sequences:
+                sequences[launch.kernel][idx].append(_name(launch))
+    ordinals = {kernel: _ordinals(names) for kernel, names in sequences.items()}
     return tuple(
         msgspec.structs.replace(
             info, launches=tuple(_numbered(launch, ordinals) for launch in info.launches)
@@ -48,10 +53,7 @@ def _name(launch: Launch) -> _Name:
     return launch.stretch, launch.replay, launch.ordinal
 
 
-def _ordinals(kernel: str, infos: Sequence[RankInfo]) -> dict[_Name, int]:
-    sequences: list[list[_Name]] = [
-        [_name(launch) for launch in info.launches if launch.kernel == kernel] for info in infos
-    ]
+def _ordinals(sequences: Sequence[Sequence[_Name]]) -> dict[_Name, int]:
     longest = max(sequences, key=len)
     names = dict.fromkeys(longest)
     names |= dict.fromkeys(sorted(name for sequence in sequences for name in sequence))
