@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from kprof.export.model import By, ExportSummary, OverlayLine, OverlaySlice
 from kprof.trace.limits import MAX_SLICES
 
 if TYPE_CHECKING:
+    from kprof.export.links import PinnedTrack
     from kprof.export.model import Writer
     from kprof.trace import Trace
 
@@ -37,6 +39,7 @@ def write(
     lines: Sequence[OverlayLine] = (),
     torch_traces: Sequence[Path] = (),
     by: By = By.BLOCK,
+    pinned: Iterable[PinnedTrack] = (),
     progress: Callable[[float], None] | None = None,
 ) -> ExportSummary:
     """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
@@ -46,9 +49,10 @@ def write(
     a notice says so; None keeps everything. `lines`, such as findings, are drawn above the blocks
     of their ranks. `torch_traces` are files of the PyTorch profiler, one per rank; kernels that
     both saw align its clock with the device clock. `by` selects a rank's tracks: its blocks, its
-    processors, or the roles of its warps. A table (.csv, .parquet) has the events alone, with times
-    as they are in the trace. Raises OutputExistsError, or ExportError for an unknown
-    suffix, a profiler file that does not fit, or a disk that refuses. No partial file remains.
+    processors, or the roles of its warps; tracks to be `pinned` have names of their own. A table
+    (.csv, .parquet) has the events alone, with times as they are in the trace. Raises
+    OutputExistsError, or ExportError for an unknown suffix, a profiler file that does not fit, or a
+    disk that refuses. No partial file remains.
     """
     from kprof.capture.output import replacing
     from kprof.export.grouping import grouping
@@ -63,7 +67,8 @@ def write(
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
     torch_lines, torch_notices = read_overlays(trace, torch_traces)
-    all_lines, tracks = (*lines, *torch_lines), grouping(trace, by)
+    all_lines = (*lines, *torch_lines)
+    tracks = replace(grouping(trace, by), pinned=frozenset(pinned))
     say = progress or (lambda _share: None)
     with replacing(path, force=force) as file:
         tally = run(trace, make_writer(file), max_slices, say, all_lines, tracks)

@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kprof.capture.manifest import RankInfo
+from kprof.export.links import PinnedTrack
 from kprof.export.model import By
 from kprof.trace import Trace
 from kprof.trace.queries import Queries, Workspace
@@ -35,7 +36,8 @@ class Grouping:
 
     `group_name(rank, group)` and `row_name(row)` name tracks; `parent_name(rank, group)` names the
     track above a group, empty where that is the rank. `groups` are (rank, group) to show even
-    without events.
+    without events. Of the tracks in `pinned` names say all, since they are shown without their
+    parents.
     """
 
     tables: Queries
@@ -44,6 +46,7 @@ class Grouping:
     row_name: Callable[[int], str]
     parent_name: Callable[[int, int], str] = lambda _rank, _group: ""
     groups: tuple[tuple[int, int], ...] = ()
+    pinned: frozenset[PinnedTrack] = frozenset()
 
     @property
     def is_by_block(self) -> bool:

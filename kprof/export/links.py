@@ -14,9 +14,10 @@ ONLINE_UI: Final = "https://ui.perfetto.dev"
 
 @dataclass(frozen=True)
 class PinnedTrack:
-    """A block of a rank with its warps, to pin above all other tracks.
+    """A block of a rank, to pin above all other tracks.
 
-    A negative block means the rank's line of kernel launches.
+    A negative block means the rank's line of kernel launches. The UI pins tracks by their names
+    alone, so the export gives such tracks names with their ranks.
     """
 
     rank: int
@@ -30,23 +31,10 @@ class PinnedTrack:
             return f"Rank {self.rank} {LAUNCHES_NAME}"
         return f"Rank {self.rank} block {self.block}"
 
-    def query(self) -> str:
-        """The slices of this track, in the trace processor's SQL.
-
-        export/tracks.py builds the tree that this relies on.
-        """
-        rank = f"GLOB 'Rank *' AND CAST(substr({{0}}.name, 6) AS INT) = {int(self.rank)}"
-        block = f"'block {int(self.block)}'"
-        if self.block < 0:
-            where = f"t.name = '{LAUNCHES_NAME}' AND p.name {rank.format('p')}"
-        else:
-            of_warp = f"p.name = {block} AND r.name {rank.format('r')}"
-            where = f"({of_warp}) OR (t.name = {block} AND p.name {rank.format('p')})"
-        return (
-            "SELECT s.id, s.ts, s.dur, s.name FROM slice s JOIN track t ON t.id = s.track_id "
-            "LEFT JOIN track p ON p.id = t.parent_id LEFT JOIN track r ON r.id = p.parent_id "
-            f"WHERE {where}"
-        )
+    @property
+    def pattern(self) -> str:
+        """A regular expression on the names of its tracks, where the export was told to pin it."""
+        return f"^{self.title}$"
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class DeepLink:
     The UI ignores a window that is not inside the trace; `within` makes one that is. `expanded` are
     regular expressions on track names ("^Rank 3 ") and match on every rank; `tracks` names single
     tracks. `selected` is the start (in file time) and the length of the slice to select: the UI
-    scrolls to it and shows its arrows.
+    scrolls to it and shows its arrows. The answers of `queries` are tabs, the last one in front.
     """
 
     from_ns: int | None = None
@@ -65,6 +53,7 @@ class DeepLink:
     expanded: tuple[str, ...] = ()
     tracks: tuple[PinnedTrack, ...] = ()
     selected: tuple[int, int] | None = None
+    queries: tuple[str, ...] = ()
 
     def within(self, summary: ExportSummary, from_ns: int, to_ns: int) -> DeepLink:
         """This link, zoomed on a window of the trace's aligned time, cut to what was exported."""
@@ -81,9 +70,8 @@ class DeepLink:
         if self.selected is not None:
             parts.append(f"&ts={self.selected[0]}&dur={self.selected[1]}")
         commands = [_command("ExpandTracksByRegex", pattern) for pattern in self.expanded]
-        commands += [
-            _command("AddDebugSliceTrack", track.query(), track.title) for track in self.tracks
-        ]
+        commands += [_command("PinTracksByRegex", track.pattern) for track in self.tracks]
+        commands += [_command("RunQueryAndShowTab", query) for query in self.queries]
         if commands:
             parts.append(f"&startupCommands={quote(json.dumps(commands), safe='')}")
         return "".join(parts)

@@ -99,7 +99,8 @@ class Rank:
 @dataclass(frozen=True)
 class OverlaySlice:
     """A slice that is not an event of the trace: a kernel launch on one rank, from its first event
-    to its last, a finding, or a slice of a foreign trace. `track` is 0 until it has one."""
+    to its last, a finding, or a slice of a foreign trace. `track` is 0 until it has one. `color` is
+    the category of regions whose colour it has, if any."""
 
     name: str
     category: str
@@ -107,6 +108,7 @@ class OverlaySlice:
     end_ns: int
     args: Mapping[str, int | str] = field(default_factory=dict)
     track: int = 0
+    color: str = ""
 
 
 @dataclass(frozen=True)

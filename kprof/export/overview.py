@@ -3,8 +3,8 @@ away.
 
 The block's time in a launch is divided into equal bins. A bin shows the region in which the block's
 warps spend most of it, and equal neighbours become one slice. Nested spans count once: a span loses
-the time of the spans inside it. Slices have the names of their regions, hence the same colours, and
-the category CATEGORY, so that queries can tell them from recorded events.
+the time of the spans inside it. Slices have the names and colours of their regions, and the
+category CATEGORY, so that queries can tell them from recorded events.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ _BINS_PER_EVENT: Final = 2
 _LONGEST_AXIS_NS: Final = 1 << 62
 
 
-def bins_per_block(source: Source) -> int:
-    """The number of bins for each block and launch.
+def bins_per_block(source: Source) -> tuple[int, int]:
+    """The number of bins for each block and launch, and for those that are pinned.
 
     0 if there are too many blocks.
     """
     by_warp = {(key.rank, key.block) for key in source.keys if key.warp >= 0}
     most_launches = max((len(info.launches) for info in source.trace.ranks), default=0)
-    num_places = len(by_warp) * max(1, most_launches)
-    return min(_MAX_BINS, _MAX_SLICES // max(1, num_places))
+    of_all, of_pinned = (
+        _MAX_SLICES // max(1, num_blocks * most_launches)
+        for num_blocks in (len(by_warp), len(source.grouping.pinned))
+    )
+    return min(_MAX_BINS, of_all), min(_MAX_BINS, of_pinned)
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,10 @@ def overview(
     track_of_block: dict[int, int],
     max_bins: int,
 ) -> list[OverlaySlice]:
-    """The slices of blocks that have only events of warps, by block and start."""
+    """The slices of those of the blocks that have only events of warps, by block and start."""
     is_span = np.array([region.kind is Kind.SPAN for region in names])[events.name]
     is_by_warp = ~np.isin(events.block, np.unique(events.block[events.warp < 0]))
+    is_by_warp &= np.isin(events.block, list(track_of_block))
     rows = np.flatnonzero(is_span & is_by_warp & (nesting.lane == 0))
     if len(rows) == 0 or max_bins == 0:
         return []
@@ -129,6 +133,7 @@ def overview(
             end - int(axis.shift_ns[at]),
             {ARG_BUSY_WARPS: f"{busy / max(1, end - begin):.1f}"},
             track_of_block[int(axis.block[at])],
+            names[number].category.value,
         )
         for number, at, begin, end, busy in of_slices
         if number >= 0

@@ -5,10 +5,10 @@ numbers. Protobuf allows padding a varint with continuation bytes, so each numbe
 fixed width, and all records of a shape have the same size. The template is copied for a whole chunk
 at once, and each hole is stored as a strided column.
 
-    one span = BEGIN packet + END packet, for example 64 bytes with two arguments and a flow
+    one span = BEGIN packet + END packet, for example 67 bytes with two arguments and a flow
 
-    0a 2c | 40 ts ts ts ts ts | 50 01 | 5a 22 | 48 01 | 58 id id | 18 c | 50 n | 22 .. args ..
-          | f9 02 flow x 8
+    0a 2f | 40 ts ts ts ts ts | 50 01 | 5a 25 | 48 01 | 58 id id | 18 c | 50 n | b0 03 c
+          | 22 .. args .. | f9 02 flow x 8
     0a 0f | 40 ts ts ts ts ts | 50 01 | 5a 05 | 48 02 | 58 id id
 
 The trace processor sorts by time and keeps the order of the file where times are equal, so BEGIN
@@ -52,6 +52,7 @@ _TRACK_UUID: Final = 11
 _COUNTER_VALUE: Final = 30
 _FLOW_IDS: Final = 47
 _TERMINATING_FLOW_IDS: Final = 48
+_CORRELATION_IID: Final = 54
 _ANNOTATION_NAME_IID: Final = 1
 _ANNOTATION_BOOL: Final = 2
 _ANNOTATION_UINT: Final = 3
@@ -80,6 +81,15 @@ FLAG_ARGS: Final = {
     EVENT_CLAMPED: ARG_CLAMPED,
 }
 _FIXED_ARGS: Final = (*FLAG_ARGS.values(), ARG_MERGED, ARG_BUSY, ARG_LATE)
+# Perfetto's UI hashes a slice's correlation id to a colour. Spaces before and after the category's
+# name, so many, make that a colour near the report's own (there is no grey for "other").
+_SPACES: Final = {
+    "compute": (2, 16),
+    "send": (9, 8),
+    "recv": (8, 1),
+    "wait": (4, 3),
+    "sync": (3, 6),
+}
 
 
 @dataclass(frozen=True)
@@ -172,7 +182,7 @@ def _message(field: int, *parts: Part) -> list[Part]:
 
 @dataclass(frozen=True)
 class Interned:
-    """Interning ids of names, categories and argument names, each from 1."""
+    """Interning ids of names, categories (and of their colours) and argument names, from 1."""
 
     names: dict[str, int]
     categories: dict[str, int]
@@ -189,6 +199,12 @@ class Interned:
             _number_from_one(region.category.value for region in regions),
             _number_from_one(arg_names),
         )
+
+
+def color_key(category: str) -> str:
+    """The correlation id of all slices of a category."""
+    before, after = _SPACES.get(category, (0, 0))
+    return " " * before + category + " " * after
 
 
 def _number_from_one(names: Any) -> dict[str, int]:
@@ -265,9 +281,11 @@ def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
 
 
 def _named(name: str, region: Region, interned: Interned) -> list[Part]:
+    category = interned.categories[region.category.value]
     return [
-        _number(_CATEGORY_IIDS, interned.categories[region.category.value]),
+        _number(_CATEGORY_IIDS, category),
         _number(_NAME_IID, interned.names[name]),
+        _number(_CORRELATION_IID, category),
     ]
 
 

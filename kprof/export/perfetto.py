@@ -34,6 +34,7 @@ from kprof.export.packets import (
     Interned,
     Template,
     Widths,
+    color_key,
     counter_template,
     event_template,
     interleave,
@@ -87,6 +88,8 @@ class PerfettoWriter:
             event.track_uuid = launch.track
             event.name = launch.name
             event.categories.append(launch.category)
+            if launch.color:
+                event.correlation_id_str_iid = self._interned.categories[launch.color]
             for name, value in launch.args.items():
                 argument = event.debug_annotations.add(name=name)
                 if isinstance(value, str):
@@ -154,6 +157,7 @@ class PerfettoWriter:
             data.event_names.add(iid=iid, name=name)
         for name, iid in self._interned.categories.items():
             data.event_categories.add(iid=iid, name=name)
+            data.correlation_id_str.add(iid=iid, str=color_key(name).encode())
         for name, iid in self._interned.args.items():
             data.debug_annotation_names.add(iid=iid, name=name)
         return packet

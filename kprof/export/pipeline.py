@@ -118,8 +118,8 @@ class _Run:
     overlays: tuple[OverlayLine, ...]
 
     @cached_property
-    def bins_per_block(self) -> int:
-        """The number of bins of a block's overview."""
+    def bins_per_block(self) -> tuple[int, int]:
+        """The number of bins of a block's overview, and of a pinned block's."""
         return bins_per_block(self.source)
 
     @cached_property
@@ -164,7 +164,9 @@ class _Run:
             batch = self._batch(events, track, nesting, flows)
             writer.tracks(tracks.take_new())
             writer.events(batch)
-            of_block, bins = tracks.block_tracks(), self.bins_per_block
+            bins, bins_if_pinned = self.bins_per_block
+            of_block = tracks.block_tracks(pinned_only=not bins)
+            bins = bins or bins_if_pinned
             writer.launches(overview(events, nesting, self.source.names, of_block, bins))
             self._count(events, batch)
             self.steps.advance(piece.num_events)

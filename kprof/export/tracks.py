@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from kprof.capture.manifest import RankInfo
 from kprof.export.grouping import Grouping
+from kprof.export.links import PinnedTrack
 from kprof.export.model import LAUNCHES_NAME, Rank, Track, TrackKind
 from kprof.export.source import RawEvents, Source, TrackKey
 from kprof.regions import Kind, Region
@@ -98,7 +99,8 @@ class RankTracks:
         self._device: dict[tuple[int, int], int] = {}
         self._add(TrackKind.PROCESS, name)
         self.root = self._add(TrackKind.RANK, name)
-        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.root, _LAUNCHES_ORDER)
+        name = self._whole_name(-1, LAUNCHES_NAME)
+        self.launches = self._add(TrackKind.LAUNCHES, name, self.root, _LAUNCHES_ORDER)
         for key in keys:
             self._add_device_track(key)
 
@@ -143,9 +145,13 @@ class RankTracks:
             track[row] = self._once((of, name), TrackKind.COUNTER, name, of, order=-1)
         return track, nesting
 
-    def block_tracks(self) -> dict[int, int]:
-        """The track of every block."""
-        return {block: track for (block, warp), track in self._device.items() if warp < 0}
+    def block_tracks(self, *, pinned_only: bool = False) -> dict[int, int]:
+        """The track of every block, or of those that are to be pinned."""
+        return {
+            block: track
+            for (block, warp), track in self._device.items()
+            if warp < 0 and (self._is_pinned(block) or not pinned_only)
+        }
 
     def of_blocks(self, blocks: list[int]) -> NDArray[np.int64]:
         """Track ids of blocks, shape (n,)."""
@@ -163,12 +169,20 @@ class RankTracks:
         block = self._device.get((key.block, -1))
         if block is None:
             name = self._grouping.group_name(self.rank, key.block)
+            name = self._whole_name(key.block, name)
             block = self._add(TrackKind.BLOCK, name, self._parent_of(key.block), order=key.block)
             self._device[key.block, -1] = block
         if key.warp >= 0:
             name = self._grouping.row_name(key.warp)
             warp = self._add(TrackKind.WARP, name, block, order=key.warp)
             self._device[key.block, key.warp] = warp
+
+    def _whole_name(self, block: int, name: str) -> str:
+        """The name of a block's track, with that of its rank where it is to be pinned."""
+        return PinnedTrack(self.rank, block).title if self._is_pinned(block) else name
+
+    def _is_pinned(self, block: int) -> bool:
+        return PinnedTrack(self.rank, block) in self._grouping.pinned
 
     def _parent_of(self, block: int) -> int:
         """The rank, or the chiplet of a processor."""

@@ -11,6 +11,19 @@ from kprof.errors import SelectionError
 from kprof.export.model import OverlayLine, OverlaySlice
 
 LINE_NAME: Final = "findings"
+# What Perfetto's UI shows in tabs, in the trace processor's SQL. A row with these last four columns
+# leads to its slice. The rank is the track without a parent (see export/tracks.py).
+FINDINGS_QUERY: Final = """\
+SELECT extract_arg(arg_set_id, 'debug.finding') AS finding, name AS what_was_found,
+extract_arg(arg_set_id, 'debug.gain') AS gain,
+extract_arg(arg_set_id, 'debug.what to do') AS what_to_do, min(id) AS id, ts, dur, track_id
+FROM slice WHERE category = 'finding' GROUP BY finding ORDER BY finding"""
+WAITS_QUERY: Final = """\
+SELECT coalesce(d.name, c.name, b.name, a.name) AS who,
+extract_arg(arg_set_id, 'debug.peer') AS waits_for_rank, sum(dur) / 1e3 AS us, count(*) AS times
+FROM slice JOIN track a ON a.id = track_id LEFT JOIN track b ON b.id = a.parent_id
+LEFT JOIN track c ON c.id = b.parent_id LEFT JOIN track d ON d.id = c.parent_id
+WHERE category IN ('wait', 'sync') AND waits_for_rank IS NOT NULL GROUP BY 1, 2 ORDER BY us DESC"""
 # The margin around a finding, as a share of its length.
 _MARGIN: Final = 0.1
 

@@ -17,8 +17,9 @@ from typing import Final
 from kprof.analysis import Finding, Findings, Limit
 from kprof.export import By, write
 from kprof.export.links import ONLINE_UI, DeepLink, PinnedTrack
-from kprof.export.model import ExportSummary
-from kprof.report.in_trace import finding_lines, window_ns
+from kprof.export.model import ExportSummary, OverlayLine
+from kprof.regions import Category
+from kprof.report.in_trace import FINDINGS_QUERY, WAITS_QUERY, finding_lines, window_ns
 from kprof.report.model import Report
 from kprof.trace import Trace
 from kprof.trace.limits import MAX_EVENTS_IN_PAGE, MAX_SLICES, MAX_SLICES_IN_PAGE
@@ -44,6 +45,11 @@ class Place:
     region: str | None = None
     own_ns: tuple[int, int] | None = None
 
+    def pinned(self, by: By = By.BLOCK) -> tuple[PinnedTrack, ...]:
+        """The tracks to pin, if blocks have their own."""
+        tracks = (PinnedTrack(rank, block) for rank, block in self.tracks)
+        return tuple(track for track in tracks if track.block < 0 or by is By.BLOCK)
+
 
 def write_to_view(
     trace: Trace,
@@ -55,35 +61,50 @@ def write_to_view(
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
-    """Write a trace, and return the link that opens it on one finding, or see `opening`.
+    """Write a trace, and return the link that opens it on one finding, or see `opening_place`.
 
     Of a large trace it writes the time around the finding with every slice, instead of everything
     with merged slices. Raises SelectionError if the finding has no time in the trace.
     """
-    place = None if shown is None else place_of(shown)
-    if place is not None and trace.num_events() > MAX_SLICES:
+    place = opening_place(trace, found.shown) if shown is None else place_of(shown)
+    if shown is not None and place is not None and trace.num_events() > MAX_SLICES:
         origin_ns = trace.origin_ns()
         around_ns = (max(0, place.first_ns - origin_ns), place.last_ns - origin_ns)
         trace = trace.select(time_ns=around_ns)
     lines = finding_lines(found.findings, [info.rank for info in trace.ranks])
-    summary = write(trace, output, lines=lines, torch_traces=torch_traces, by=by, progress=progress)
-    if place is None:
-        return opening(trace, found.shown, summary, by)
-    return link_to(trace, place, summary, by)
+    summary = write(
+        trace,
+        output,
+        lines=lines,
+        torch_traces=torch_traces,
+        by=by,
+        pinned=() if place is None else place.pinned(by),
+        progress=progress,
+    )
+    link = DeepLink() if place is None else link_to(trace, place, summary, by)
+    return replace(link, queries=_tabs(trace, lines, summary))
 
 
-def opening(
-    trace: Trace, found: Sequence[Finding | Limit], summary: ExportSummary, by: By = By.BLOCK
-) -> DeepLink:
-    """The link that opens an export of `trace` on waits that never ended, on its first finding, or
-    on its busiest call: the first of these that there is."""
+def _tabs(trace: Trace, lines: Sequence[OverlayLine], summary: ExportSummary) -> tuple[str, ...]:
+    """The queries whose answers are tabs beside the selected slice: waits, and findings if any."""
+    # Merged slices have no peer.
+    has_waits = not summary.num_merged and any(
+        region.category in (Category.WAIT, Category.SYNC)
+        and any(field.name == "peer" for field in region.fields)
+        for region in trace.regions.regions
+    )
+    return (WAITS_QUERY,) * has_waits + (FINDINGS_QUERY,) * bool(lines)
+
+
+def opening_place(trace: Trace, found: Sequence[Finding | Limit]) -> Place | None:
+    """Where an export of `trace` opens: on waits that never ended, on its first finding, or on its
+    busiest call: the first of these that there is."""
     shown = [finding for finding in found if finding.where_ns is not None]
     place = hung_place(trace)
     if place is None and shown:
         # Nobody asked for it: an arrow says more there than its own slice.
         place = replace(place_of(shown[0]), region=None, own_ns=None)
-    place = place or busiest_place(trace)
-    return DeepLink() if place is None else link_to(trace, place, summary, by)
+    return place or busiest_place(trace)
 
 
 def place_of(finding: Finding | Limit) -> Place:
@@ -99,14 +120,12 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
 
     Selects the arrow of the longest wait there, if possible on these tracks; without arrows, the
     longest span. Of a finding, only waits and spans of its region on its tracks count; without any
-    it selects the finding's own slice. Pins blocks if they have their own tracks.
+    it selects the finding's own slice. The export must know what is pinned.
     """
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     ranks = dict.fromkeys(rank for rank, _ in place.tracks)
     link = DeepLink(
-        tracks=tuple(
-            PinnedTrack(rank, block) for rank, block in place.tracks if block < 0 or by is By.BLOCK
-        ),
+        tracks=place.pinned(by),
         expanded=tuple(f"^Rank 0*{rank}\\b" for rank in ranks),
     ).within(summary, place.first_ns, place.last_ns)
     # Merging may have removed the slice to select.
@@ -248,10 +267,11 @@ def _of_finding(place: Place, region: str, rank: str, block: str) -> str:
 
 
 def _on(place: Place, rank: str, block: str) -> str:
-    """Whether a row is on one of the tracks, in SQL."""
+    """Whether a row is on one of the tracks, in SQL; lines of launches count if they are all."""
+    blocks = [track for track in place.tracks if track[1] >= 0]
     terms = [
         f"({rank} = {int(r)} AND {block} = {int(b)})" if b >= 0 else f"({rank} = {int(r)})"
-        for r, b in place.tracks
+        for r, b in blocks or place.tracks
     ]
     return f"({' OR '.join(terms) or 'false'})"
 
@@ -275,15 +295,18 @@ class EmbeddedTrace:
 def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace | None:
     """Export `trace` for the page of its report. None if it has nothing to show, or too much."""
     shown = [finding for finding in report.found.shown if finding.where_ns is not None]
-    if not shown or report.num_events > MAX_EVENTS_IN_PAGE:
+    places = {finding.id: place_of(finding) for finding in shown}
+    if not places or report.num_events > MAX_EVENTS_IN_PAGE:
         return None
     lines = finding_lines(report.findings, [info.rank for info in trace.ranks])
     with tempfile.TemporaryDirectory(prefix="kprof-report-") as folder:
         file = Path(folder) / "trace.pftrace.gz"
-        summary = write(trace, file, max_slices=MAX_SLICES_IN_PAGE, lines=lines)
+        pinned = {track for place in places.values() for track in place.pinned()}
+        summary = write(trace, file, max_slices=MAX_SLICES_IN_PAGE, lines=lines, pinned=pinned)
         data = base64.b64encode(file.read_bytes()).decode()
+    tabs = _tabs(trace, lines, summary)
     links = {
-        finding.id: link_to(trace, place_of(finding), summary).query().lstrip("&")
-        for finding in shown
+        name: replace(link_to(trace, place, summary), queries=tabs).query().lstrip("&")
+        for name, place in places.items()
     }
     return EmbeddedTrace(" ".join(report.manifest.command) or "kprof", data, links, ui)

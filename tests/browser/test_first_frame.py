@@ -116,4 +116,8 @@ def test_a_finding_keeps_the_rows_of_pytorch(
     )
     rows = browser.execute_script("return window.ctx.workspace.flatTracks.map(track => track.name)")
     assert any("PyTorch" in row or "stream" in row for row in rows), rows
+    # Tabs: for whom ranks wait, and in front the findings.
+    text = "return document.body.innerText"
+    wait_until(lambda: "what_was_found" in browser.execute_script(text), "the findings", TIMEOUT_S)
+    assert browser.execute_script(text).count("Command Query (") == 2
     screenshot(browser, tmp_path, "first-frame-finding")

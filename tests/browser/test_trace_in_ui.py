@@ -26,6 +26,20 @@ REGION(R_EVIL, "<img src=x onerror='document.title=1'>", compute)
 FLOW(R_PUT, R_WAIT)
 """
 SIZE = (1500, 1000)
+PINNED = (PinnedTrack(2, 7), PinnedTrack(3, 7))
+# How many pixels of all canvases are near each of some colours.
+NUM_OF_COLORS = """
+    const found = arguments[0].map(() => 0);
+    for (const canvas of document.querySelectorAll("canvas")) {
+        if (!canvas.width || !canvas.height) continue;
+        const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        for (let i = 0; i < data.length; i += 4) arguments[0].forEach((color, which) => {
+            if (Math.hypot(...color.map((part, j) => part - data[i + j])) < 16) found[which]++;
+        });
+    }
+    return found"""
+# What kprof/export/packets.py chooses: orange, blue and green, as on the report's page.
+COLORS = {"wait": (241, 138, 91), "send": (58, 96, 206), "compute": (44, 116, 84)}
 
 
 def exchange(num_ranks: int = 12, num_blocks: int = 11) -> TraceBuilder:
@@ -91,7 +105,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> ExportSummary:
-    return write(exchange().trace(), tmp_path_factory.mktemp("trace") / "exchange.pftrace")
+    path = tmp_path_factory.mktemp("trace") / "exchange.pftrace"
+    return write(exchange().trace(), path, pinned=PINNED)
 
 
 @pytest.fixture
@@ -140,7 +155,7 @@ def screenshot(browser: Any, tmp_path: Path, name: str) -> Path:
 def test_ranks_and_blocks_are_visible_by_name(
     open_in_ui: Callable[[DeepLink], None], browser: Any, tmp_path: Path
 ) -> None:
-    open_in_ui(DeepLink(expanded=("^Rank 03 ", "^block 2$")))
+    open_in_ui(DeepLink(expanded=("^Rank 04 ", "^block 2$")))
     wait_until(lambda: "block 10" in text_of(browser), "the blocks")
     lines = text_of(browser).splitlines()
     blocks = list(dict.fromkeys(line for line in lines if line.startswith("block ")))
@@ -165,8 +180,7 @@ def test_ranks_come_in_numeric_order(open_in_ui: Callable[[DeepLink], None], bro
 def test_a_deep_link_opens_zoomed_with_its_tracks_pinned(
     open_in_ui: Callable[[DeepLink], None], browser: Any, exported: ExportSummary, tmp_path: Path
 ) -> None:
-    tracks = (PinnedTrack(2, 7), PinnedTrack(3, 7))
-    link = DeepLink(tracks=tracks, expanded=("^Rank 03 ",))
+    link = DeepLink(tracks=PINNED, expanded=("^Rank 03 ",))
     first_ns = exported.origin_ns + 1000
     open_in_ui(link.within(exported, first_ns + 44_000, first_ns + 52_000))
     wait_until(lambda: "Rank 3 block 7" in text_of(browser), "the pinned tracks")
@@ -175,6 +189,22 @@ def test_a_deep_link_opens_zoomed_with_its_tracks_pinned(
     assert lines.index("Rank 3 block 7") < lines.index("Rank 00 (host0, device 0)")
     time.sleep(1)
     screenshot(browser, tmp_path, "deep-link")
+
+
+def test_colours_are_those_of_categories(
+    open_in_ui: Callable[[DeepLink], None], browser: Any, exported: ExportSummary, tmp_path: Path
+) -> None:
+    """Two regions of category send have the one colour; only those of these three categories."""
+    first_ns = exported.origin_ns
+    open_in_ui(DeepLink(tracks=PINNED).within(exported, first_ns, first_ns + 80_000))
+    others = {"sync": (178, 182, 78), "recv": (86, 189, 214)}
+    wanted = [*COLORS.values(), *others.values()]
+    wait_until(
+        lambda: min(browser.execute_script(NUM_OF_COLORS, wanted)[: len(COLORS)]) > 300, "colours"
+    )
+    found = browser.execute_script(NUM_OF_COLORS, wanted)
+    assert found[len(COLORS) :] == [0, 0]
+    screenshot(browser, tmp_path, "categories-in-ui")
 
 
 def test_a_name_with_html_in_it_is_text(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kprof.export import write
+from kprof.export.links import PinnedTrack
 from kprof.export.overview import ARG_BUSY_WARPS
 from synthetic import TraceBuilder
 
@@ -107,6 +108,20 @@ def test_events_that_last_for_years_are_written(
     slices = overview(build, tmp_path, processor)
     assert len(slices) == (2 if num_blocks == 1 else 0)
     assert all(1_000 <= row[2] <= row[2] + row[3] <= 1_000 + years_ns + (1 << 52) for row in slices)
+
+
+def test_pinned_blocks_have_it_among_too_many(
+    tmp_path: Path, processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kprof.export.overview._MAX_SLICES", 2)
+    build = three_warps()
+    for block in range(3):
+        build.span(rank=0, block=block, warp=0, region="copy", start_ns=0, duration_ns=1000)
+    assert overview(build, tmp_path, processor) == []
+    summary = write(
+        build.trace(), tmp_path / "pinned.pftrace", pinned=[PinnedTrack(0, 5), PinnedTrack(1, 0)]
+    )
+    assert [row[0] for row in processor(summary.path).rows(OVERVIEW)] == ["Rank 0 block 5"]
 
 
 @pytest.mark.parametrize("suffix", [".pftrace", ".json"])

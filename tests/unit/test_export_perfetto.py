@@ -225,7 +225,7 @@ def test_payload_fields_are_arguments(tmp_path: Path, processor: Processor) -> N
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         """SELECT s.name, a.key, a.display_value FROM slice s JOIN args a USING (arg_set_id)
-           WHERE s.category <> 'launch' ORDER BY s.ts, a.key"""
+           WHERE s.category <> 'launch' AND a.key <> 'correlation_id' ORDER BY s.ts, a.key"""
     ) == [
         ("dispatch/send", "debug.peer", "254"),
         ("dispatch/send", "debug.slot", "16777214"),
@@ -235,6 +235,25 @@ def test_payload_fields_are_arguments(tmp_path: Path, processor: Processor) -> N
         ("put", "debug.peer", "0"),
         ("counts-known", "debug.peer", "3"),
     ]
+
+
+def test_all_slices_of_a_category_have_one_colour(tmp_path: Path, processor: Processor) -> None:
+    """The UI takes it from the correlation id; tests/browser looks at it."""
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for warp in range(2):
+        for start, region in enumerate(("dispatch/copy", "dispatch/send", "put", "dispatch/copy")):
+            build.span(rank=0, warp=warp, region=region, start_ns=9 * start, duration_ns=9)
+    loaded = load(build.trace(), tmp_path, processor)
+    colors = loaded.rows(
+        """SELECT DISTINCT name, extract_arg(arg_set_id, 'correlation_id') FROM slice
+           WHERE category <> 'launch' ORDER BY name"""
+    )
+    assert [(name, color.strip()) for name, color in colors] == [
+        ("dispatch/copy", "compute"),
+        ("dispatch/send", "send"),
+        ("put", "send"),
+    ]
+    assert colors[1][1] == colors[2][1]
 
 
 def test_flows_join_a_send_to_the_wait_that_it_released(
@@ -269,7 +288,8 @@ def test_flows_join_a_send_to_the_wait_that_it_released(
     # The moment of release lies within the wait and says how long the sender was late.
     assert loaded.rows(
         """SELECT parent.name, a.key, a.int_value FROM slice s JOIN slice parent ON parent.id = s.parent_id
-           JOIN args a ON a.arg_set_id = s.arg_set_id WHERE s.name = 'released'"""
+           JOIN args a ON a.arg_set_id = s.arg_set_id
+           WHERE s.name = 'released' AND a.key <> 'correlation_id'"""
     ) == [("dispatch/wait-token", "debug.late sender ns", 100)]
 
 

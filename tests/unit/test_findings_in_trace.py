@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from kprof.analysis import Finding, Findings, Summary
 from kprof.errors import SelectionError
 from kprof.export import ExportSummary, write
 from kprof.report import in_trace
-from kprof.report.opening import link_to, place_of
+from kprof.report.opening import link_to, place_of, write_to_view
 from kprof.trace import Trace
 from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 pytestmark = pytest.mark.slow
 
@@ -143,8 +145,8 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
 ) -> None:
     trace = simulate(UNEVEN)
     found = analysis.find(Summary.of(trace))
-    summary = write(trace, tmp_path / "trace.pftrace")
     finding = of_kind(found, "uneven_work")
+    summary = write(trace, tmp_path / "trace.pftrace", pinned=place_of(finding).pinned())
     arguments = parse_qs(link_to(trace, place_of(finding), summary).query())
     first, last = int(arguments["visStart"][0]), int(arguments["visEnd"][0])
     assert finding.where_ns is not None
@@ -154,13 +156,17 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
     commands = json.loads(arguments["startupCommands"][0])
     expand = [each for each in commands if each["id"] == "dev.perfetto.ExpandTracksByRegex"]
     assert [each["args"] for each in expand] == [["^Rank 0*3\\b"], ["^Rank 0*5\\b"]]
-    pinned = [each for each in commands if each not in expand]
+    pinned = [each for each in commands if each["id"] == "dev.perfetto.PinTracksByRegex"]
+    assert [*expand, *pinned] == commands
     assert len(pinned) == len(finding.tracks)
     loaded = processor(summary.path)
     for (rank, block), command in zip(finding.tracks, pinned, strict=True):
-        query, title = command["args"]
-        assert title == f"Rank {rank} block {block}"
-        starts = loaded.column(f"SELECT ts FROM ({query})")
+        (pattern,) = command["args"]
+        assert re.match(pattern, f"Rank {rank} block {block}")
+        starts = loaded.column(
+            f"""SELECT ts FROM slice JOIN track t ON t.id = track_id
+                WHERE t.name = 'Rank {rank} block {block}'"""
+        )
         assert any(first <= start <= last for start in starts)
 
 
@@ -169,12 +175,44 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
 ) -> None:
     trace = simulate(Plant(start_late_ns={5: 60_000}))
     finding = of_kind(analysis.find(Summary.of(trace)), "late_start")
-    summary = write(trace, tmp_path / "trace.pftrace")
-    track = link_to(trace, place_of(finding), summary).tracks[0]
+    place = place_of(finding)
+    summary = write(trace, tmp_path / "trace.pftrace", pinned=place.pinned())
+    track = link_to(trace, place, summary).tracks[0]
     assert track.title == "Rank 5 kernel launches"
-    names = processor(summary.path).column(f"SELECT name FROM ({track.query()}) ORDER BY ts")
+    names = processor(summary.path).column(
+        f"SELECT slice.name FROM slice JOIN track t ON t.id = track_id WHERE t.name = '{track.title}'"
+    )
     kernels = trace.frame("SELECT kernel FROM launches WHERE rank = 5 ORDER BY launch")["kernel"]
     assert sorted(names) == sorted(kernels.tolist())
+
+
+def test_tabs_show_the_findings_and_for_whom_ranks_wait(
+    tmp_path: Path, processor: Processor
+) -> None:
+    trace = simulate(UNEVEN)
+    found = analysis.find(Summary.of(trace))
+    link = write_to_view(trace, tmp_path / "trace.pftrace", found)
+    of_waits, of_findings = link.queries
+    loaded = processor(tmp_path / "trace.pftrace")
+    rows = loaded.rows(of_findings)
+    assert [row[:2] for row in rows] == [
+        (number, finding.sentence) for number, finding in enumerate(found.findings, start=1)
+    ]
+    assert loaded.rows(f"SELECT name FROM slice WHERE id = {rows[0][4]}") == [rows[0][1:2]]
+    waits = trace.frame(
+        """SELECT rank, peer, sum(duration_ns) / 1e3 AS us FROM events
+           WHERE category IN ('wait', 'sync') AND peer IS NOT NULL GROUP BY ALL"""
+    )
+    shown = [(int(who.split()[1]), peer, us) for who, peer, us, _ in loaded.rows(of_waits)]
+    assert sorted(shown) == sorted(waits.itertuples(index=False, name=None))
+    assert [us for *_, us in shown] == sorted((us for *_, us in shown), reverse=True)
+
+
+def test_tabs_are_only_of_what_there_is(tmp_path: Path) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=1)
+    build.span(rank=0, region="copy", start_ns=0, duration_ns=5)
+    found = analysis.find(Summary.of(build.trace()))
+    assert write_to_view(build.trace(), tmp_path / "trace.pftrace", found).queries == ()
 
 
 def test_a_finding_about_a_gap_selects_its_own_slice() -> None:

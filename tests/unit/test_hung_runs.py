@@ -25,7 +25,7 @@ from kprof.export import write
 from kprof.hangs.report import Hang, Waiting, write_hang
 from kprof.recording.finishing import open_spans
 from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
-from kprof.report.opening import opening
+from kprof.report.opening import link_to, opening_place
 from kprof.report.page import to_html
 from kprof.trace import Trace
 from sealing import seal
@@ -239,7 +239,9 @@ def test_both_traces_show_it_and_their_arrows_are_the_same(
 def test_the_viewer_opens_on_it(hung: Capture, tmp_path: Path) -> None:
     trace = Trace.open(hung)
     summary = write(trace, tmp_path / "run.pftrace")
-    link = opening(trace, analysis.find(Summary.of(trace)).shown, summary)
+    place = opening_place(trace, analysis.find(Summary.of(trace)).shown)
+    assert place is not None
+    link = link_to(trace, place, summary)
     assert link.selected == (1_000_200 - summary.origin_ns, IDLE_NS)
     assert (link.tracks[0].rank, link.tracks[0].block) == (0, 1)
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kprof import analysis
+from kprof.analysis import Summary
 from kprof.export import ExportSummary, write
 from kprof.export.links import DeepLink, PinnedTrack
-from kprof.report.opening import Place, busiest_place, link_to, opening
+from kprof.report.opening import Place, busiest_place, link_to, opening_place, write_to_view
 from synthetic import TraceBuilder
 
 REGIONS = """
@@ -111,14 +113,16 @@ def test_without_findings_it_opens_on_the_busiest_call(tmp_path: Path) -> None:
                 )
     place = busiest_place(build.trace())
     assert place == Place(10_000 - 26, 10_511 + 26, ((1, 1), (1, 0)))
-    link = opening(build.trace(), (), exported(build, tmp_path))
+    assert opening_place(build.trace(), ()) == place
+    link = link_to(build.trace(), place, exported(build, tmp_path))
     assert (link.from_ns, link.to_ns) == (10_974, 11_537)
     assert link.query().startswith("&visStart=10974&visEnd=11537&ts=11000&dur=511")
 
 
 def test_a_trace_without_events_opens_as_it_is(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    assert opening(build.trace(), (), exported(build, tmp_path)) == DeepLink()
+    found = analysis.find(Summary.of(build.trace()))
+    assert write_to_view(build.trace(), tmp_path / "run.pftrace", found).tracks == ()
 
 
 def test_nothing_is_selected_among_merged_slices(tmp_path: Path) -> None:

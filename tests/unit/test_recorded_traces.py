@@ -19,6 +19,7 @@ from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import percent
 from kprof.capture.directory import Capture
 from kprof.export import ExportSummary, write
+from kprof.export.model import FIRST_EVENT_NS
 from kprof.report.opening import link_to, place_of
 from kprof.trace import Trace
 from recorded import TRACES, Recorded, analysed
@@ -207,23 +208,28 @@ def test_the_headline_is_what_the_readme_tells(each: tuple[str, Recorded]) -> No
 
 
 # A finding's slice: a span of its region on its tracks, the end of such a wait, or its own slice.
+# What is by design has no region.
 SLICES = """
-    SELECT start_ns, duration_ns, rank, block FROM events WHERE region = ? AND kind = 'span'
-        AND end_ns > start_ns
+    SELECT start_ns, duration_ns, rank, block FROM events
+        WHERE region = ifnull(?, region) AND kind = 'span' AND end_ns > start_ns
     UNION ALL
-    SELECT wait_end_ns, 0, dst, wait_block FROM flows WHERE wait_region = ?"""
+    SELECT wait_end_ns, 0, dst, wait_block FROM flows WHERE wait_region = ifnull(?, wait_region)"""
 
 
-def test_every_finding_selects_a_slice_of_its_own(each: tuple[str, Recorded]) -> None:
+def test_every_finding_selects_and_frames_a_slice_of_its_own(each: tuple[str, Recorded]) -> None:
     trace, _, found = each[1]
     trace.require_flows()
     first_ns, last_ns = trace.window_ns()
     summary = ExportSummary(Path(), 0, 0, 0, 0, origin_ns=first_ns, last_ns=last_ns - first_ns)
-    for finding in found.findings:
-        if finding.where_ns is None:
-            continue
+    for finding in found.shown:
+        assert finding.where_ns is not None, finding.id
         link = link_to(trace, place_of(finding), summary)
         assert link.selected is not None, finding.id
+        assert link.from_ns is not None
+        assert link.to_ns is not None
+        # Those of whole runs begin and end with the file.
+        assert link.from_ns <= max(FIRST_EVENT_NS, link.selected[0])
+        assert sum(link.selected) <= link.to_ns + FIRST_EVENT_NS
         chosen = (link.selected[0] + first_ns, link.selected[1])
         if chosen == (finding.where_ns[0], finding.where_ns[1] - finding.where_ns[0]):
             continue

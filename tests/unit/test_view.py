@@ -6,6 +6,7 @@ import html
 import http.client
 import importlib.util
 import json
+import re
 import socket
 import threading
 import time
@@ -387,15 +388,17 @@ def test_a_pinned_track_is_one_block_of_one_rank(
                     start_ns=start_ns,
                     duration_ns=1,
                 )
-    summary = write(build.trace(), tmp_path / "run.pftrace")
-    loaded = processor(summary.path)
-    starts = {
-        track.title: sorted(ts + summary.origin_ns for _, ts, *_ in loaded.rows(track.query()))
-        for track in (PinnedTrack(1, 1), PinnedTrack(11, 1), PinnedTrack(3, 7))
+    pinned = (PinnedTrack(1, 1), PinnedTrack(11, 1), PinnedTrack(3, 7))
+    summary = write(build.trace(), tmp_path / "run.pftrace", pinned=pinned)
+    names = processor(summary.path).rows(
+        "SELECT t.name, p.name FROM track t JOIN track p ON p.id = t.parent_id"
+    )
+    found = {
+        track.title: [row for row in names if re.match(track.pattern, row[0])] for track in pinned
     }
-    assert starts == {
-        "Rank 1 block 1": [1090, 1100, 1110],
-        "Rank 11 block 1": [11090, 11100, 11110],
+    assert found == {
+        "Rank 1 block 1": [("Rank 1 block 1", "Rank 01 (host0, device 1)")],
+        "Rank 11 block 1": [("Rank 11 block 1", "Rank 11 (host0, device 11)")],
         "Rank 3 block 7": [],
     }
 
