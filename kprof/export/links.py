@@ -62,6 +62,23 @@ class DeepLink:
         high = min(max(to_ns - summary.origin_ns, low + 1), last)
         return replace(self, from_ns=low, to_ns=high)
 
+    def selecting(self, start_ns: int, duration_ns: int, summary: ExportSummary) -> DeepLink:
+        """This link, with a slice selected and a window that still shows all of its own.
+
+        The UI moves a slice to the middle of its window, and zooms out where the slice is longer
+        than half of it or is there already: hence the window is around the slice, but for 1 ns.
+        """
+        link = replace(self, selected=(start_ns, duration_ns))
+        if self.from_ns is None or self.to_ns is None or not duration_ns:
+            return link
+        middle = start_ns + duration_ns // 2
+        half = max(duration_ns + 1, middle - self.from_ns, self.to_ns - middle)
+        first, last = FIRST_EVENT_NS, summary.last_ns
+        low = max(first, min(middle - half, last - 2 * half))
+        high = min(last, low + 2 * half)
+        is_left = 2 * middle < low + high
+        return replace(link, from_ns=low + is_left, to_ns=high - (not is_left))
+
     def query(self) -> str:
         """The part of the address after the trace: `&visStart=...&startupCommands=...`."""
         parts = []

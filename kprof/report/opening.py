@@ -139,7 +139,7 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
         chosen = place.own_ns[0], place.own_ns[1] - place.own_ns[0]
     if chosen is None:
         return link
-    return replace(link, selected=(chosen[0] - summary.origin_ns, chosen[1]))
+    return link.selecting(chosen[0] - summary.origin_ns, chosen[1], summary)
 
 
 def hung_place(trace: Trace) -> Place | None:

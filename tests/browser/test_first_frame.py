@@ -110,6 +110,16 @@ def test_a_finding_keeps_the_rows_of_pytorch(
     wait_until(
         lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice", TIMEOUT_S
     )
+    # It is the finding's own slice, which is half of the frame.
+    first, last = browser.execute_script(
+        """const {start, end} = window.ctx.timeline.visibleWindow.toTimeSpan();
+           return [Number(start), Number(end)]"""
+    )
+    start, length = browser.execute_script(
+        "const {ts, dur} = window.ctx.selection.selection; return [Number(ts), Number(dur)]"
+    )
+    assert first <= start < start + length <= last
+    assert (last - first) / length == pytest.approx(2, rel=0.01)
     # The frame shows all of the late start: 295 us, of which the blocks work for 4.
     wait_until(
         lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 100, "coloured slices", TIMEOUT_S

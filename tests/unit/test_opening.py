@@ -115,8 +115,9 @@ def test_without_findings_it_opens_on_the_busiest_call(tmp_path: Path) -> None:
     assert place == Place(10_000 - 26, 10_511 + 26, ((1, 1), (1, 0)))
     assert opening_place(build.trace(), ()) == place
     link = link_to(build.trace(), place, exported(build, tmp_path))
-    assert (link.from_ns, link.to_ns) == (10_974, 11_537)
-    assert link.query().startswith("&visStart=10974&visEnd=11537&ts=11000&dur=511")
+    # The span in the middle of the window, and half of it.
+    assert (link.from_ns, link.to_ns) == (10_743, 11_766)
+    assert link.query().startswith("&visStart=10743&visEnd=11766&ts=11000&dur=511")
 
 
 def test_a_trace_without_events_opens_as_it_is(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_every_finding_selects_and_frames_a_slice_of_its_own(each: tuple[str, Re
         assert link.from_ns is not None
         assert link.to_ns is not None
         # Those of whole runs begin and end with the file.
-        assert link.from_ns <= max(FIRST_EVENT_NS, link.selected[0])
+        assert link.from_ns <= max(FIRST_EVENT_NS, link.selected[0]) + 1
         assert sum(link.selected) <= link.to_ns + FIRST_EVENT_NS
         chosen = (link.selected[0] + first_ns, link.selected[1])
         if chosen == (finding.where_ns[0], finding.where_ns[1] - finding.where_ns[0]):

@@ -372,6 +372,29 @@ def test_a_window_is_cut_to_the_trace() -> None:
     assert (beyond.from_ns, beyond.to_ns) == (8_999, 9_000)
 
 
+@pytest.mark.parametrize(
+    ("slice_", "window"),
+    [
+        # The middle of the slice is that of the window, which still holds 10 to 20 us.
+        ((12_000, 2_000), (6_000, 19_999)),
+        ((13_000, 2_000), (8_000, 19_999)),
+        # A slice longer than half of it.
+        ((11_000, 7_000), (6_998, 20_999)),
+        # There is no more room on one side, or on both.
+        ((18_000, 2_000), (3_000, 20_999)),
+        ((1_000, 19_000), (1_001, 21_000)),
+        ((15_000, 0), (10_000, 20_000)),
+    ],
+)
+def test_the_window_is_around_the_selected_slice(
+    slice_: tuple[int, int], window: tuple[int, int]
+) -> None:
+    summary = ExportSummary(Path(), 0, 0, 0, 0, last_ns=21_000)
+    link = DeepLink(from_ns=10_000, to_ns=20_000).selecting(*slice_, summary)
+    assert link.selected == slice_
+    assert (link.from_ns, link.to_ns) == window
+
+
 def test_a_pinned_track_is_one_block_of_one_rank(
     tmp_path: Path, processor: Callable[[Path], Any]
 ) -> None:
