@@ -23,6 +23,7 @@ from kprof.report.blocks import (
 )
 from kprof.report.compose import compose
 from kprof.report.model import Report
+from kprof.report.terminal_ribbon import squares
 
 _MAX_ROWS: Final = 12
 # Characters that a backslash escapes.
@@ -30,8 +31,11 @@ _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&@$:])")
 
 
 def render_markdown(report: Report) -> str:
-    """The verdict, the doubts about it, and the findings with their gains."""
-    return markdown_of(compose(report, has_figures=False), "kprof")
+    """The verdict, the doubts about it, the findings with their gains, and the wait ribbon."""
+    text = markdown_of(compose(report, has_figures=False), "kprof")
+    if report.ribbon is None or not report.ribbon.shares.any():
+        return text
+    return f"{text}\n```text\n{squares(report.ribbon)}\n```\n"
 
 
 def markdown_of(blocks: Iterable[Block], tool: str) -> str:

@@ -1,4 +1,5 @@
-"""The wait ribbon in a terminal: half blocks in colour, or letters where there are no colours."""
+"""The wait ribbon as text: half blocks in colour for a terminal, letters where it has no colours,
+and coloured squares for Markdown."""
 
 from __future__ import annotations
 
@@ -26,6 +27,11 @@ _FEW: Final = 16
 _MOST: Final = 48
 _MOST_COLUMNS: Final = 160
 _LETTERS: Final = "abcdefgh-"
+# As the page's colours, as near as squares come; then own work, and nothing.
+_SQUARES: Final = "🟥🟦🟨🟪🟫🟩🟧⬛🔳⬜◽"
+_SQUARE_COLUMNS: Final = 40
+# A square has no shades: this share of the blocks waits for the rank.
+_LEAST_OF_A_SQUARE: Final = 0.1
 _DARK: Final = 1
 _LEAST: Final = 0.02
 
@@ -106,6 +112,21 @@ def _letters(shares: Any, present: Any) -> str:
         else:
             line += "." if there >= _LEAST else " "
     return line.rstrip()
+
+
+def squares(drawn: Ribbon) -> str:
+    """The ribbon as lines of squares, each as wide as two letters, with a legend."""
+    rows, names = _chosen(drawn)
+    shares, present = _narrowed(drawn, rows, _SQUARE_COLUMNS)
+    known = [f"{_SQUARES[hue]} rank {rank}" for rank, hue in hues(drawn).items()]
+    known += [f"{_SQUARES[len(CULPRITS)]} {REST_NAME}"] * bool((shares[..., -1] > 0).any())
+    lines = [f"waits for {'  '.join(known)}  {_SQUARES[-2]} own work"]
+    own = np.where(present >= _LEAST, len(CULPRITS) + 1, len(CULPRITS) + 2)
+    shown = np.where(shares.max(axis=2) >= _LEAST_OF_A_SQUARE, shares.argmax(axis=2), own)
+    for name, row in zip(names, shown, strict=True):
+        line = "".join(_SQUARES[square] for square in row)
+        lines.append(f"{name.rjust(max(map(len, names)))} {line}".rstrip())
+    return "\n".join(lines)
 
 
 def _halves(shares: Any, present: Any, names: list[str], margin: int) -> list[Text]:

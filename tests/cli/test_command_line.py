@@ -231,7 +231,7 @@ def test_a_comparison_fails_when_something_became_slower(kprof, tmp_path, bar, c
 def test_the_workflow_in_the_docs_uses_what_there_is():
     text = (ROOT / "docs/github-workflow.yml").read_text()
     text = text.replace("\\\n", " ")
-    for command in re.findall(r"kprof (record|report|diff) ([^>\n]*)", text):
+    for command in re.findall(r"kprof (record|report|diff|plot) ([^>\n]*)", text):
         options = set(re.findall(r"(--[a-z-]+)", command[1].partition(" -- ")[0]))
         environment = os.environ | {"COLUMNS": "200"}
         shown = run_kprof([command[0], "--help"], environment=environment).stdout

@@ -162,6 +162,20 @@ def test_letters_where_there_are_no_colours() -> None:
     assert lines[-1].split() == ["0", "100", "ns"]
 
 
+def test_squares_for_markdown_have_the_culprits_colour_where_others_wait() -> None:
+    name = "late-sends"
+    plant, culprit = CULPRITS[name]
+    report = reports.build(simulate(plant))
+    lines = reports.render_markdown(report).partition("```text\n")[2].splitlines()
+    assert lines[0].startswith(f"waits for 🟥 rank {culprit}  🟦 rank ")
+    rows = dict(line.split(" ", 2)[1:] for line in lines[1:-1])
+    assert len(rows) == plant.num_ranks
+    assert {len(row) for row in rows.values()} <= {39, 40}
+    assert "🟥" not in rows.pop(str(culprit))
+    assert all(row.count("🟥") > 10 for row in rows.values())
+    assert lines[-1] == "```"
+
+
 def test_half_blocks_in_colour_and_the_ground_where_nothing_runs() -> None:
     console = Console(
         width=60, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
