@@ -161,7 +161,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
     try:
         metadata = footers.footer_of(path)
         metadata.schema.to_arrow_schema()
-        fault = _footer_fault(metadata, size_bytes)
+        fault = footer_fault(metadata, size_bytes)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise damaged(path, _first_line(error)) from error
     if fault:
@@ -169,7 +169,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
     return metadata
 
 
-def _footer_fault(metadata: pq.FileMetaData, size_bytes: int) -> str:
+def footer_fault(metadata: pq.FileMetaData, size_bytes: int) -> str:
     """Why a footer cannot belong to a recording; empty where it can."""
     num_rows, num_groups = metadata.num_rows, metadata.num_row_groups
     if num_groups > _MAX_SMALL_GROUPS + num_rows // _ROWS_OF_A_LARGE_GROUP:

@@ -48,6 +48,19 @@ def _nsys(statements: str) -> Callable[[Path], tuple[str, list[Path]]]:
     return make
 
 
+def _table(**columns: object) -> Callable[[Path], tuple[str, list[Path]]]:
+    def make(folder: Path) -> tuple[str, list[Path]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = folder / "events.parquet"
+        pq.write_table(pa.table(columns), path)
+        return "table", [path]
+
+    return make
+
+
+EQUAL_ROWS = dict.fromkeys(("rank", "block", "region", "start_ns", "duration_ns"), [0] * 2_000_000)
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COLUMNS = "1 AS start, 2 AS end, 0 AS deviceId, 7 AS streamId, 1 AS demangledName"
 VIEW = f"DROP TABLE {KERNELS}; CREATE VIEW {KERNELS} AS SELECT {COLUMNS}"
@@ -57,6 +70,8 @@ VIEW = f"DROP TABLE {KERNELS}; CREATE VIEW {KERNELS} AS SELECT {COLUMNS}"
     ("make", "said"),
     [
         (_att, "too large"),
+        (_table(**EQUAL_ROWS), "claims 2,000,000 rows in"),
+        (_table(**{f"c{i}": [1] for i in range(5000)}), "has no column .{1,500}$"),
         (_torch, "too large"),
         (_nsys(VIEW), "is a view"),
         (_nsys(VIEW.replace(KERNELS, KERNELS.lower())), "is a view"),
@@ -110,6 +125,16 @@ def test_a_name_is_kept_once_for_all_its_kernels(tmp_path: Path) -> None:
     ended = _imported(path, "RLIMIT_AS", 4 << 30)
     assert ended.returncode in (0, 1), ended.stderr[-2000:]
     assert "Traceback" not in ended.stderr
+
+
+def test_one_long_name_does_not_make_all_names_long(tmp_path: Path) -> None:
+    """Numpy's strings are all as long as the longest: these took 160 GB."""
+    path = tmp_path / "events.csv"
+    rows = "".join(f"0,0,a,{i},1\n" for i in range(20_000))
+    path.write_text(f"rank,block,region,start_ns,duration_ns\n{rows}0,0,{'b' * 500_000},0,1\n")
+    done = _imported(path, "RLIMIT_AS", 6 << 30)
+    assert "Unable to allocate" not in done.stderr + done.stdout
+    assert "MemoryError" not in done.stderr + done.stdout
 
 
 def test_ids_that_have_one_hash_are_told_apart_in_a_moment(tmp_path: Path) -> None:

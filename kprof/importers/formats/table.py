@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kprof.capture.checks import footer_fault
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions, Taken
 from kprof.importers.reading import read_bytes
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LONGEST_HEADER: Final = 1 << 16
+_MOST_NAMED, _LONGEST_LIST = 20, 400
 _NEEDED: Final = ("rank", "block", "region", "start_ns")
 _COLUMNS: Final = {"rank": "rank", "block": "block", "clock": "start_ns"}
 _FIELDS: Final = ("peer", "slot", "bytes")
@@ -31,9 +33,8 @@ _FIELDS: Final = ("peer", "slot", "bytes")
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     """A CSV or Parquet file with the columns above; the error names what is missing."""
     (file,) = files
-    table = _read_table(file)
     try:
-        return _to_events(table, file)
+        return _to_events(_read_table(file), file)
     except UnicodeDecodeError as error:
         # Arrow decodes names of columns and cells of Parquet files when they are asked for.
         raise ForeignFormatError(
@@ -46,9 +47,8 @@ def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
     if not {"duration_ns", "end_ns"} & set(table.column_names):
         missing.append("duration_ns")
     if missing:
-        raise ForeignFormatError(
-            f"{file} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
-        )
+        there = ", ".join(table.column_names[:_MOST_NAMED])[:_LONGEST_LIST]
+        raise ForeignFormatError(f"{file} has no column {', '.join(missing)}; it has {there}")
     names, name = np.unique(_names(table, file), return_inverse=True)
     start_ns = _integers(table, "start_ns", file)
     return ForeignEvents(
@@ -70,12 +70,18 @@ def _read_table(file: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     data = read_bytes(file, "a table")
-    read = pq.read_table if data.startswith(b"PAR1") else csv.read_csv
+    fault = ""
     try:
-        found: pa.Table = read(pa.BufferReader(data))
+        if not data.startswith(b"PAR1"):
+            return csv.read_csv(pa.BufferReader(data))
+        # A few bytes can claim rows for which no memory suffices.
+        if not (fault := footer_fault(pq.read_metadata(pa.BufferReader(data)), len(data))):
+            return pq.read_table(pa.BufferReader(data))
+    except UnicodeDecodeError:
+        raise
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise ForeignFormatError(f"cannot read {file} as a table: {error}") from error
-    return found
+        fault = str(error)
+    raise ForeignFormatError(f"cannot read {file} as a table: {fault}")
 
 
 def _names(table: pa.Table, file: Path) -> Any:
@@ -84,7 +90,8 @@ def _names(table: pa.Table, file: Path) -> Any:
     strange = next((name for name in names if isinstance(name, bytes)), None)
     if strange is not None:
         raise ForeignFormatError(f"{file}: region {strange!r} is not UTF-8; save the file as UTF-8")
-    return np.array(names, dtype=str)
+    # Not one of numpy's strings, which are all as long as the longest.
+    return np.array([str(name) for name in names], dtype=object)
 
 
 def _integers(table: pa.Table, name: str, file: Path, empty: int | None = None) -> Any:
