@@ -7,6 +7,7 @@ place it took on its processor.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,24 +102,37 @@ def _took_place_of(starts: Ints, ends: Ints, processor: Ints, room: int) -> Ints
     """For every block that started after all places were taken, the block whose place it took on
     its processor; else -1."""
     late = np.full(len(starts), -1, dtype=np.int64)
-    free: list[int] = []
+    # By processor, those that have ended: groups of one end each, the latest last.
+    free: dict[int, list[tuple[int, deque[int]]]] = {}
     by_end = np.argsort(ends, kind="stable").tolist()
     ended = 0
     order = np.lexsort((ends, starts))
     turn = np.argsort(order)
     for position, block in enumerate(order.tolist()):
         while ended < len(starts) and ends[by_end[ended]] <= starts[block]:
-            free.append(by_end[ended])
+            other = by_end[ended]
+            groups = free.setdefault(int(processor[other]), [])
+            if not groups or groups[-1][0] != ends[other]:
+                groups.append((int(ends[other]), deque()))
+            groups[-1][1].append(other)
             ended += 1
-        if position < room or not free:
-            continue
-        # A block of no length ends when it starts, and takes nobody's place.
-        same = [
-            other
-            for other in free
-            if processor[other] == processor[block] and turn[other] < position
-        ]
-        if same:
-            late[block] = max(same, key=lambda other: int(ends[other]))
-            free.remove(int(late[block]))
+        if position >= room:
+            late[block] = _take_latest(free.get(int(processor[block]), []), turn, position)
     return late
+
+
+def _take_latest(groups: list[tuple[int, deque[int]]], turn: Ints, position: int) -> int:
+    """Take the first of the blocks that ended last; -1 where there is none.
+
+    A block of no length ends when it starts, and nobody before it takes its place.
+    """
+    for idx in range(len(groups) - 1, -1, -1):
+        group = groups[idx][1]
+        place = next((i for i, other in enumerate(group) if turn[other] < position), -1)
+        if place >= 0:
+            other = group[place]
+            del group[place]
+            if not group:
+                del groups[idx]
+            return other
+    return -1
