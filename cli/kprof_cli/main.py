@@ -1,7 +1,7 @@
 """Entry point: puts the commands together and turns errors into one line and an exit code.
 
-Exit codes: 0 ok; 1 an error of ours, in one line; 2 usage; 3 a `--fail-on` bar missed; `record` and
-`demo` keep the workload's own; 130 interrupted.
+Exit codes: 0 ok; 1 an error of ours, in one line; 2 usage; 3 a `--fail-on` bar missed, or a finding
+that `verify` does not confirm; `record` and `demo` keep the workload's own; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kprof_cli import (
     plotting,
     reading,
     recording,
+    verifying,
     watching,
 )
 from kprof_cli.output import note, say
@@ -60,6 +61,7 @@ for command in (reading.info, reading.stats, reading.waits, reading.report, read
     app.command()(command)
 for command in (explaining.explain, comparing.diff):
     app.command()(command)
+app.command(epilog="Example: kprof verify run.kprof --finding 1")(verifying.verify)
 app.command(epilog="Example: kprof plot run.kprof ribbon -o ribbon.svg")(plotting.plot)
 for command in (exporting.export, exporting.view):
     app.command()(command)

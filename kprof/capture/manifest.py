@@ -386,6 +386,8 @@ class Manifest(msgspec.Struct, frozen=True):
     partial_alignment: Alignment | None = None
     overhead: Overhead | None = None
     overhead_note: Text = ""
+    # How many ranks kprof started with torchrun (`--nproc`); 0: it ran the command once, as it is.
+    num_procs: WorldSize = 0
     # What an import had to guess, in sentences.
     guesses: tuple[Text, ...] = ()
     # How many launches each of `missing_ranks` is known to have made.

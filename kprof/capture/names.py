@@ -13,6 +13,7 @@ ALIGNMENT_NAME: Final = "alignment.json"
 UNFINISHED_SUFFIX: Final = ".unfinished"
 # The request, for `kprof recover` in case kprof itself is killed.
 RECORDING_NAME: Final = "recording.json"
+VERIFIED_NAME: Final = "verified.json"
 MESSAGES_NAME: Final = "messages"
 
 

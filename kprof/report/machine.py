@@ -16,6 +16,8 @@
                     together: [n, share], factor,
                     waits: [{region, ranks, peers, wait_ns, share}], evidence: [row],
                     where_ns: [from, to] | null, tracks: [[rank, block]],
+                    verified: {region, is_at_others, delays_ns, call_ns, promised_call_ns, shown,
+                               low, high, promised_shown, verdict, ...} | null,
                     view: "command that opens the trace there" | null}],
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]],
                ingredients: [{region, share, gb_s, of_ceiling, rate, speed, advice}], limits, below,
@@ -142,7 +144,8 @@ def finding_row(finding: Finding) -> dict[str, object]:
     """The fields of a finding. Its gain is null if only counts are known."""
     plain_ones = {"kind": finding.kind.name, "when": finding.when.value}
     waits = [asdict(wait) for wait in finding.waits]
-    row = _fields(finding, _OF_FINDING) | plain_ones | {"waits": waits}
+    tried = finding.verified and msgspec.to_builtins(finding.verified)
+    row = _fields(finding, _OF_FINDING) | plain_ones | {"waits": waits, "verified": tried}
     return row if finding.is_timed else row | dict.fromkeys(_TIMES_OF_FINDING)
 
 

@@ -26,6 +26,7 @@ rank's own clock. `warp` is -1 for a track of the whole block.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,7 @@ from kprof.capture.losses import why_empty
 from kprof.capture.manifest import Manifest
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summary
+from kprof.capture.verified import Verified, read_verified
 from kprof.errors import SelectionError
 from kprof.trace.events import Events
 from kprof.trace.flows.ends import flow_pairs
@@ -78,6 +80,12 @@ class Trace(Events):
     def from_table(cls, manifest: Manifest, events: pa.Table) -> Self:
         """A trace over an in-memory table with the columns of `capture.event_schema()`."""
         return cls(manifest, Source(table=events), Selection())
+
+    @cached_property
+    def verified(self) -> Mapping[str, Verified]:
+        """What experiments showed about findings, by their ids; raises CorruptCaptureError."""
+        files = self.source.files
+        return read_verified(files[0].parent) if files else {}
 
     @property
     def flow_sides(self) -> tuple[Side, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kprof.analysis.findings.thresholds import LEAST_RATIO
 from kprof.analysis.findings.when import When
+from kprof.capture.verified import Verified
 
 # A stretch of the trace, and the tracks (rank, block) to look at.
 Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
@@ -52,7 +53,7 @@ class Facts:
     track that shows it most and one to see beside it (block LAUNCHES: the rank's kernel
     launches); `evidence`, the table behind it. `warm_up` are calls that were left out,
     `is_on_gpu` says what ran it, and `is_hidden` that a finding before it has to be fixed
-    first.
+    first. `verified` is what an experiment on the machine showed.
     """
 
     ranks: tuple[int, ...] = ()
@@ -88,6 +89,7 @@ class Facts:
     warm_up: tuple[int, ...] = ()
     is_on_gpu: bool = False
     is_hidden: bool = False
+    verified: Verified | None = None
 
     @property
     def link(self) -> tuple[int, int] | None:

@@ -63,7 +63,8 @@ class Finding(Facts):
     def details(self) -> tuple[str, ...]:
         """The numbers behind the sentence."""
         lines = words.details(self) if self.is_timed else ()
-        return (*lines, *self.kind.details(self))
+        tried = (words.verified(self.verified),) if self.verified else ()
+        return (*lines, *self.kind.details(self), *tried)
 
 
 class Kind:

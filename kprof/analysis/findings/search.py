@@ -121,6 +121,7 @@ def _in_trace(
             warm_up=explanation.warm_up,
             # One that gains less than a later one hides that.
             is_hidden=least < finding.gain_ns,
+            verified=summary.trace.verified.get(finding.id),
         )
         least = min(least, finding.gain_ns)
 

@@ -7,6 +7,7 @@ from typing import Final
 from kprof.analysis.findings.facts import Facts, Measured
 from kprof.analysis.findings.when import When
 from kprof.analysis.wording import duration, listed, members, percent, ratio
+from kprof.capture.verified import Verified
 
 MOST_WORDS: Final = 25
 _MOST_NAMED: Final = 4
@@ -162,6 +163,18 @@ def details(finding: Facts) -> tuple[str, ...]:
             f"{whom} in {wait.region}: {percent(wait.share)} of the blocks' time"
         )
     return tuple(lines)
+
+
+def verified(found: Verified) -> str:
+    """Verified on the machine: confirmed; of delays of pack everywhere else, 2 % showed in the
+    calls (90 % interval 0 % to 4 %), and 0 % should"""
+    where = "everywhere else" if found.is_at_others else "there"
+    between = f"90 % interval {percent(found.low)} to {percent(found.high)}"
+    return (
+        f"Verified on the machine: {found.verdict.value}; of delays of {found.region} {where}, "
+        f"{percent(found.shown)} showed in the calls ({between}), and "
+        f"{percent(found.promised_shown)} should"
+    )
 
 
 def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:

@@ -41,6 +41,7 @@ from kprof.capture.names import unfinished_of
 from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import discard, make_memory, memory_of
 from kprof.capture.started import Begun, pids_here, write_begun
+from kprof.devices.build import DELAYS_VARIABLE
 from kprof.errors import CaptureError, StillRecordingError, WorkloadError
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.nccl.capture import has_collectives
@@ -52,6 +53,7 @@ from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.finishing.recover import in_brackets, locked, now_utc, refuse_open_ranks
 from kprof.recording.launcher.runs import Measured, run_four_times, run_once
 from kprof.recording.launcher.stopping import Say, processes_of
+from kprof.recording.launches.delays import Delays
 from kprof.recording.launches.wanted import EVERYTHING, Wanted
 from kprof.recording.rank.process import (
     ARENA_BYTES_VARIABLE,
@@ -75,7 +77,8 @@ class RecordRequest:
 
     `measure_overhead` runs it three more times, to measure how much recording slows it down. Every
     Python process of the workload first runs the sitecustomize.py in `startup_dir`, and every NCCL
-    or RCCL loads the plugin `nccl_plugin` (see kprof.nccl).
+    or RCCL loads the plugin `nccl_plugin` (see kprof.nccl). `delays` make spans last longer. One
+    that `is_quiet` prints to nowhere but stderr.
     """
 
     command: tuple[str, ...]
@@ -89,6 +92,8 @@ class RecordRequest:
     wanted: Wanted = EVERYTHING
     hang_after_s: float = 0.0
     retention: Retention = EVERYTHING_THAT_FITS
+    delays: Delays | None = None
+    is_quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,13 +139,15 @@ def record(
             if reason := make_memory(directory):
                 say(f"what ranks share is on the disk: {reason}")
             environment |= _nccl_environment(request, directory, say)
-            outcome, measured = run_once(arguments, environment, directory, say), Measured()
+            outcome = run_once(arguments, environment, directory, say, is_quiet=request.is_quiet)
+            measured = Measured()
             _refuse_running_ranks(directory, outcome)
             manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
             manifest,
             overhead=measured.overhead,
             overhead_note=measured.note,
+            num_procs=request.num_procs or 0,
             messages=(
                 *manifest.messages,
                 *_never_ran(request.wanted, manifest.world_size),
@@ -376,6 +383,8 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         HANG_AFTER_VARIABLE: str(request.hang_after_s),
         RETENTION_VARIABLE: msgspec.json.encode(request.retention).decode(),
     }
+    if request.delays is not None:
+        environment[DELAYS_VARIABLE] = msgspec.json.encode(request.delays).decode()
     if request.startup_dir is not None:
         others = environment.get("PYTHONPATH")
         first = str(request.startup_dir)

@@ -49,6 +49,8 @@ def run_once(
     environment: dict[str, str],
     directory: Path,
     say: Say = lambda _: None,
+    *,
+    is_quiet: bool = False,
 ) -> Outcome:
     """Run the workload in a session of its own, with our open files, and wait until all ended.
 
@@ -61,7 +63,11 @@ def run_once(
             # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are
             # not inheritable.
             process = subprocess.Popen(
-                arguments, env=environment, start_new_session=True, close_fds=False
+                arguments,
+                env=environment,
+                start_new_session=True,
+                close_fds=False,
+                stdout=subprocess.DEVNULL if is_quiet else None,
             )
         except OSError as error:
             raise WorkloadError(

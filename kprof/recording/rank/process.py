@@ -199,7 +199,7 @@ def _open(
             directory,
             timer=timer,
             wanted=msgspec.json.decode(os.environ.get(WANTED_VARIABLE, "{}"), type=Wanted),
-            delays=_delays(),
+            delays=delays_of_environment(),
             retention=msgspec.json.decode(os.environ.get(RETENTION_VARIABLE, "{}"), type=Retention),
         )
         return apart(make.keywords["device"], partial(_largest, make, _arena_bytes()))
@@ -208,7 +208,8 @@ def _open(
         return NullRecorder()
 
 
-def _delays() -> Delays | None:
+def delays_of_environment() -> Delays | None:
+    """What `kprof verify` wants to last longer; None without it."""
     import msgspec
 
     from kprof.devices.build import DELAYS_VARIABLE

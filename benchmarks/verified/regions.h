@@ -1,0 +1,5 @@
+REGION(R_PACK,   "pack",   compute)
+REGION(R_SEND,   "send",   send, peer:8, slot:24)
+REGION(R_WAIT,   "wait",   wait, peer:8, slot:24)
+REGION(R_REDUCE, "reduce", compute)
+FLOW(R_SEND, R_WAIT)

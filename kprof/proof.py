@@ -1,0 +1,237 @@
+"""`kprof verify`: is a finding the cause? The workload runs again, with delays in its kernels.
+
+Each round runs it once without a delay and once with each length of it, in an order that changes
+from round to round. Whatever drifts meanwhile falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from kprof.analysis import Finding, Limit, Summary, find
+from kprof.analysis.calls import call_lengths, launches_of_calls
+from kprof.analysis.findings.experiment import Experiment, experiment_of
+from kprof.analysis.findings.verdict import judge
+from kprof.analysis.wording import counted, duration
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import Manifest
+from kprof.capture.verified import Verified, keep_verified
+from kprof.errors import SelectionError, WorkloadError
+from kprof.recording.finishing.outcome import describe_exit
+from kprof.recording.finishing.recover import now_utc
+from kprof.recording.launcher.record import RecordRequest, record
+from kprof.recording.launches.delays import Delays
+from kprof.report.in_trace import find as find_among
+from kprof.trace import Trace
+
+Progress = Callable[[str, float], None]
+# Fewer, drawn again, say too little about themselves.
+MIN_ROUNDS: Final = 5
+MAX_ROUNDS: Final = 100
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The length of each call of a run, by ordinal, and the shortest span that was delayed."""
+
+    lengths_ns: pd.Series[float]
+    shortest_ns: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was tried, with which command and in how many ranks of torchrun, and how often."""
+
+    finding: Finding
+    experiment: Experiment
+    command: tuple[str, ...]
+    num_procs: int | None
+    num_rounds: int
+
+    @property
+    def delayed(self) -> str:
+        """Which spans lasted longer, and by how much."""
+        here = self.experiment
+        where = "everywhere else" if here.is_at_others else "there"
+        sizes = " and ".join(duration(ns) for ns in here.delays_ns[1:])
+        rounds = counted(self.num_rounds, "round", "rounds")
+        times = f"{rounds} of {len(here.delays_ns)} runs"
+        return f"each span of {here.region} {where}, by {sizes}; {times}"
+
+
+def prepare(
+    run: Path,
+    which: str,
+    *,
+    command: Sequence[str] = (),
+    num_procs: int | None = None,
+    num_rounds: int = 5,
+) -> Proof:
+    """What to try for a finding, by its id or number in the report.
+
+    `command` and `num_procs` are by default those of the recording. Raises SelectionError for what
+    cannot be tried, and a CaptureError for what is no capture.
+    """
+    if not MIN_ROUNDS <= num_rounds <= MAX_ROUNDS:
+        raise SelectionError(f"--rounds {num_rounds}: give {MIN_ROUNDS} to {MAX_ROUNDS}")
+    trace = Trace.open(run)
+    manifest = trace.manifest
+    _check_recorded(run, manifest, command)
+    summary = Summary.of(trace)
+    shown = find(summary).shown
+    if not shown:
+        raise SelectionError(f"{run} has no finding to verify")
+    finding: Finding | Limit = find_among(shown, which)
+    experiment = experiment_of(summary, finding)
+    assert isinstance(finding, Finding)
+    if not command:
+        num_procs = num_procs or manifest.num_procs or None
+    return Proof(finding, experiment, tuple(command) or manifest.command, num_procs, num_rounds)
+
+
+def _check_recorded(run: Path, manifest: Manifest, command: Sequence[str]) -> None:
+    if not any(info.arena.size_bytes for info in manifest.ranks):
+        raise SelectionError(
+            f"{run} was imported, so that kprof cannot delay its kernels; verify a recording of "
+            "`kprof record`"
+        )
+    if not command and not manifest.command:
+        raise SelectionError(
+            f"{run} does not say what was recorded; give the command: kprof verify {run} -- CMD"
+        )
+
+
+def verify(proof: Proof, run: Path, progress: Progress = lambda _what, _share: None) -> Verified:
+    """Run the command and say what that shows; the capture keeps it.
+
+    Raises WorkloadError where the command fails, or is another one than was recorded.
+    """
+    experiment, manifest = proof.experiment, Capture.open(run).manifest
+    sizes = range(len(experiment.delays_ns))
+    found: dict[tuple[int, int], _Run] = {}
+    with tempfile.TemporaryDirectory(prefix="kprof-verify-") as scratch:
+        for number in range(proof.num_rounds):
+            # Every size comes first as often as last.
+            order = [(number + i) % len(sizes) for i in sizes][:: -1 if number % 2 else 1]
+            for turn, size in enumerate(order):
+                share = (number + turn / len(sizes)) / proof.num_rounds
+                progress(f"round {number + 1} of {proof.num_rounds}", share)
+                output = Path(scratch) / f"{number}-{size}.kprof"
+                found[size, number] = _run(proof, manifest, output, experiment.delays_ns[size])
+            if not number:
+                _check_delayed(experiment, *(found[size, 0].shortest_ns for size in sizes))
+    common = _common_calls(experiment, list(found.values()))
+    lengths = np.array(
+        [
+            [found[size, number].lengths_ns.loc[common] for number in range(proof.num_rounds)]
+            for size in sizes
+        ],
+        dtype=float,
+    )
+    kept = [experiment.calls.index(call) for call in common]
+    judged = judge(replace(experiment, promised_ns=experiment.promised_ns[:, kept]), lengths)
+    promised_ns = experiment.promised_ns[:, kept].mean(axis=1)
+    verified = Verified(
+        finding=proof.finding.id,
+        region=experiment.region,
+        is_at_others=experiment.is_at_others,
+        delays_ns=experiment.delays_ns,
+        call_ns=tuple(judged.call_ns.tolist()),
+        promised_call_ns=tuple(promised_ns.tolist()),
+        shown=judged.shown,
+        low=judged.interval[0],
+        high=judged.interval[1],
+        promised_shown=judged.promised,
+        verdict=judged.verdict,
+        num_rounds=proof.num_rounds,
+        num_calls=len(common),
+        command=proof.command,
+        created_utc=now_utc(),
+    )
+    keep_verified(run, verified)
+    return verified
+
+
+def _run(proof: Proof, manifest: Manifest, output: Path, delay_ns: float) -> _Run:
+    """Record the command once, with such a delay."""
+    experiment = proof.experiment
+    request = RecordRequest(
+        proof.command,
+        output,
+        num_procs=proof.num_procs,
+        arena_bytes=max(info.arena.size_bytes for info in manifest.ranks),
+        delays=Delays(experiment.region, delay_ns, experiment.blocks),
+        is_quiet=True,
+    )
+    recording = record(request)
+    if recording.was_interrupted:
+        raise KeyboardInterrupt
+    shown = shlex.join(proof.command)
+    if recording.exit_code:
+        delayed = f"with delays of {duration(delay_ns)}" if delay_ns else "without delays"
+        raise WorkloadError(
+            f"{shown} {describe_exit(recording.exit_code)} {delayed}; run it without kprof first"
+        )
+    trace = Trace.open(recording.capture)
+    if trace.manifest.world_size != manifest.world_size:
+        ranks = counted(trace.manifest.world_size, "rank", "ranks")
+        raise WorkloadError(
+            f"{shown} ran in {ranks}, and the recording in {manifest.world_size}; "
+            "give --nproc, or the command that starts all ranks"
+        )
+    if any(info.counts.dropped for info in trace.ranks):
+        raise WorkloadError(
+            f"{shown} recorded more than fits the arena; verify a recording of the whole run, with "
+            "an --arena-size that holds it"
+        )
+    if manifest.is_on_one_clock and not trace.is_on_one_clock:
+        raise WorkloadError(f"{shown} did not put its ranks on one clock, as it did when recorded")
+    summary = Summary.of(trace)
+    lengths_ns = call_lengths(summary).astype(float)
+    if experiment.is_linked:
+        lengths_ns = launches_of_calls(summary).groupby("ordinal")["last_ns"].max().diff()
+    return _Run(lengths_ns, _shortest_ns(trace, experiment))
+
+
+def _shortest_ns(trace: Trace, experiment: Experiment) -> float:
+    """The shortest of the spans that are delayed; infinite without any."""
+    places = " OR ".join(
+        f"(rank = {rank} AND block >= {first} AND block < {end})"
+        for rank, ranges in experiment.blocks.items()
+        for first, end in ranges
+    )
+    region = experiment.region.replace("'", "''")
+    sql = f"SELECT min(duration_ns) AS ns FROM events WHERE region = '{region}' AND ({places})"
+    (shortest_ns,) = trace.query(sql).column("ns").to_pylist()
+    return math.inf if shortest_ns is None else float(shortest_ns)
+
+
+def _check_delayed(experiment: Experiment, *shortest_ns: float) -> None:
+    """Raise WorkloadError where the kernels took no delays, by the shortest span with each."""
+    if not shortest_ns[-1] - shortest_ns[0] >= experiment.delays_ns[-1] / 2:
+        raise WorkloadError(
+            f"spans of {experiment.region} lasted no longer with a delay: build the kernels with "
+            "-DKPROF_DELAYS=1 (kprof's builder does so by itself; Triton kernels and short tracks "
+            "take no delays)"
+        )
+
+
+def _common_calls(experiment: Experiment, runs: Sequence[_Run]) -> list[int]:
+    common = [
+        call for call in experiment.calls if all(call in run.lengths_ns.index for run in runs)
+    ]
+    if not common:
+        raise WorkloadError(
+            "the runs have none of the calls that the finding is about; give the command that was "
+            "recorded, with as many calls"
+        )
+    return common

@@ -1,0 +1,164 @@
+"""`kprof verify`: runs a command again with delays in it, and says what that shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.verified import workload
+from in_process import run_kprof
+from kprof import proof
+from kprof.analysis.findings import experiment
+from kprof.capture.directory import Capture, read_manifest
+from kprof.capture.verified import Verified, read_verified
+from kprof.errors import CorruptCaptureError
+from sealing import write_manifest
+from synthetic import TraceBuilder
+
+Kprof = Callable[..., Any]
+WORKLOAD = Path(__file__).parent / "workloads" / "delayed.py"
+FINDING = "Rank 1 runs pack 2.5x slower than the rest"
+
+
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run is a process, and these two sizes tell as much as three."""
+    monkeypatch.setattr(proof, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(experiment, "_SIZES", (0.0, 0.8))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "run.kprof"
+    assert run_kprof(["record", "-o", path, "--", sys.executable, WORKLOAD]).returncode == 0
+    return path
+
+
+@pytest.fixture
+def run(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "run.kprof"))
+
+
+def plain(kept: Verified) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(msgspec.json.encode(kept))
+    return decoded
+
+
+def change_manifest(run: Path, **fields: Any) -> None:
+    content = json.loads((run / "manifest.json").read_text())
+    write_manifest(run, content | fields)
+
+
+def test_a_cause_is_confirmed_and_kept(kprof: Kprof, run: Path) -> None:
+    result = kprof("verify", run, "--finding", "1", "--rounds", 2)
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == f"finding    {FINDING}; fixing it would save up to 51 %"
+    assert lines[1].startswith("delayed    each span of pack everywhere else, by 2.40 us; 2 rounds")
+    assert lines[2].startswith("promised   0 % of a delay shows in a call, which grows from")
+    assert lines[-1] == "verdict    confirmed"
+    said = "Verified on the machine: confirmed; of delays of pack everywhere else, 0 % showed"
+    (found,) = json.loads(kprof("explain", run, "--json").out)["findings"]
+    assert found["details"][-1].startswith(said)
+    (kept,) = read_verified(run).values()
+    assert found["verified"] == plain(kept)
+    assert (kept.finding, kept.num_calls, kept.num_rounds) == (found["id"], 6, 2)
+    # Another one takes its place.
+    again = kprof(
+        "verify", run, "--rounds", 2, "--json", "--", sys.executable, WORKLOAD, "--chained"
+    )
+    assert again.code == 3
+    assert json.loads(again.out)["verdict"] == "not confirmed"
+    (kept,) = read_verified(run).values()
+    assert kept.command[-1] == "--chained"
+    assert kept.shown == pytest.approx(1.0, abs=0.01)
+
+
+def test_kernels_run_with_delays_in_them(
+    kprof: Kprof, tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real ones; how long they take on this machine is nobody's promise."""
+    monkeypatch.chdir(Path(workload.__file__).parents[2])
+    command = sys.executable, "-m", "benchmarks.verified.workload", "--calls", 8
+    result = kprof("verify", run, "--rounds", 2, "--json", "--", *command)
+    assert result.code in (0, 3), result.err
+    (kept,) = read_verified(run).values()
+    assert json.loads(result.out) == {"schema_version": 2, **plain(kept)}
+    assert (result.code == 0) == (kept.verdict.value == "confirmed")
+    assert kept.num_calls == 6
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_unknown_findings_and_rounds(kprof: Kprof, run: Path) -> None:
+    result = kprof("verify", run, "--finding", "7")
+    assert "unknown finding '7'; known: slow/rank-1" in result.error_line
+    assert result.code == 2
+    for rounds in (1, 101):
+        assert "give 2 to 100" in kprof("verify", run, "--rounds", rounds).error_line
+
+
+def test_a_capture_without_a_command_asks_for_one(kprof: Kprof, run: Path) -> None:
+    change_manifest(run, command=[])
+    assert "give the command: kprof verify" in kprof("verify", run).error_line
+
+
+def test_a_capture_without_findings(kprof: Kprof, run: Path) -> None:
+    balanced = Path(str(run) + "2")
+    source = WORKLOAD.read_text().replace("1: 5_000", "1: 2_000")
+    other = run.parent / "balanced.py"
+    other.write_text(source)
+    kprof("record", "-o", balanced, "--", sys.executable, other)
+    assert "has no finding to verify" in kprof("verify", balanced).error_line
+
+
+def test_imports_cannot_be_delayed(kprof: Kprof, tmp_path: Path) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1)
+    build.span(rank=0, region="copy", start_ns=0, duration_ns=100)
+    path = build.write(tmp_path / "imported.kprof").path
+    assert (
+        "was imported, so that kprof cannot delay its kernels" in kprof("verify", path).error_line
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("false",), "exited with 1"),
+        (("true",), "without creating a kprof recorder"),
+        (("no-such-command",), "no such command"),
+        ((sys.executable, WORKLOAD, "--blind"), "with -DKPROF_DELAYS=1"),
+        (
+            (sys.executable, WORKLOAD, "--exit-if-delayed", 9),
+            "exited with 9 with delays of 2.40 us",
+        ),
+        ((sys.executable, WORKLOAD.with_name("ranks.py"), "--started=0", "--finished=0"), "1 rank"),
+        ((sys.executable, WORKLOAD, "--calls", 0), ""),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(value[-1]),
+)
+def test_a_command_that_is_another_one_is_refused(
+    kprof: Kprof, run: Path, command: tuple[object, ...], says: str
+) -> None:
+    result = kprof("verify", run, "--", *command)
+    assert says in result.error_line
+    assert result.code
+    assert not read_verified(run)
+    assert Capture.open(run).manifest.exit_code == 0
+
+
+def test_how_many_ranks_torchrun_started_is_kept(run: Path) -> None:
+    assert read_manifest(run).num_procs == 0
+
+
+def test_damage_is_said(kprof: Kprof, run: Path) -> None:
+    (run / "verified.json").write_text('[{"finding": "slow/rank-1"}]')
+    with pytest.raises(CorruptCaptureError, match=r"verified\.json"):
+        read_verified(run)
+    assert "verified.json" in kprof("report", run).error_line
