@@ -18,9 +18,7 @@ from kprof.capture.started import Begun, write_begun
 from kprof.errors import KprofError
 from kprof.private import UntrustedError, held, open_plain
 from kprof.recording.finishing.recover import recover
-from kprof.recording.launcher.record import session
 from kprof.recording.rank.recorder import Recorder
-from kprof.recording.retention.flight import request_dump
 
 MALLORY = 12345
 STRIDE = int(os.environ.get("KPROF_TEST_STRIDE", "3"))
@@ -86,14 +84,6 @@ def swapped(tmp_path: Path) -> Swapped:
     return Swapped(tmp_path)
 
 
-def _records(swapped: Swapped) -> None:
-    with session(swapped.output) as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 16)
-        recorder.launch("combine", ["a"])
-        request_dump(directory, "test")
-        recorder.close()
-
-
 def _recovers(swapped: Swapped) -> None:
     with without_faults():
         _leave(swapped.directory)
@@ -121,7 +111,7 @@ def _leave(directory: Path) -> None:
     (directory / "part-00000-00000.parquet").write_bytes(b"")
 
 
-@pytest.mark.parametrize("act", [_records, _recovers, _recovers_elsewhere, _sets_aside])
+@pytest.mark.parametrize("act", [_recovers, _recovers_elsewhere, _sets_aside])
 def test_a_link_that_takes_the_place_of_the_recording_at_any_step_harms_nothing(
     act: Callable[[Swapped], None], swapped: Swapped
 ) -> None:
