@@ -144,7 +144,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
 		{ echo "kprof needs a C++17 compiler to build its kernels: apt-get install g++"; exit 1; }
 	@echo "Installing into $(VENV): torch 2.13.0 (the ranks are started by its torchrun), and kprof with"
-	@echo "duckdb, jinja2, msgspec, numpy, pandas, perfetto, plotly, pyarrow, rich, typer and viztracer."
+	@echo "duckdb, jinja2, msgspec, numpy, pandas, perfetto, pyarrow, rich, typer and viztracer."
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "Python cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
 	@# torch first and alone: any other order may take a build with gigabytes of CUDA libraries.
@@ -153,6 +153,6 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@echo "Installing into $(VENV) for development: axe-core, clang-format, hypothesis, import-linter, mkdocs, mypy, pandas-stubs, pytest, ruff, selenium."
+	@echo "Installing into $(VENV) for development: axe-core, clang-format, hypothesis, import-linter, mkdocs, mypy, pandas-stubs, plotly, pytest, ruff, selenium."
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view,dev]'
 	@touch $@

@@ -17,6 +17,7 @@
     │   └── StillRecordingError    it has ended, and ranks of it have not
     ├── ClockError             a number that needs aligned clocks, without alignment
     ├── ClusterError           a Dask cluster that cannot be reached or fails
+    ├── MissingPackageError    a package that only some commands need is not installed
     ├── ExportError            an output that cannot be written
     │   └── UnknownFormatError     a suffix that names no format
     ├── ViewError              a trace that cannot be shown
@@ -28,6 +29,8 @@ The CLI prints the message on one line and exits with 1, with 2 for what was typ
 """
 
 from __future__ import annotations
+
+import importlib
 
 
 class KprofError(Exception):
@@ -123,6 +126,20 @@ class ClockError(KprofError):
 
 class ClusterError(KprofError):
     """The Dask cluster that an analysis was to run on cannot be reached, or a worker failed."""
+
+
+class MissingPackageError(KprofError):
+    """A package is not installed that reading a capture does without."""
+
+
+def require(package: str, what: str) -> None:
+    """Import a package; raises MissingPackageError where it is not installed."""
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"{what} needs {package}, which is not installed: pip install {package}"
+        ) from error
 
 
 class ExportError(KprofError):

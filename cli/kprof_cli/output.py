@@ -13,7 +13,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
-    import pyarrow as pa
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
@@ -117,19 +116,23 @@ def print_json_text(text: str) -> None:
     _emit(printable_json(text), sys.stdout)
 
 
-def print_csv(table: pa.Table) -> None:
+def print_csv(rows: Iterable[Sequence[object]]) -> None:
     """Print CSV: unchanged to a file or pipe, with escapes on a terminal."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(table, sink)
-    data = sink.getvalue().to_pybytes()
+    text = "".join(",".join(map(_csv_cell, row)) + "\n" for row in rows)
     if sys.stdout.isatty():
-        _emit(printable(data.decode().rstrip("\n"), keep="\n"), sys.stdout)
+        _emit(printable(text.rstrip("\n"), keep="\n"), sys.stdout)
         return
     sys.stdout.flush()
-    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.write(text.encode())
+
+
+def _csv_cell(value: object) -> str:
+    """Text is quoted, which tells an empty one from a missing one."""
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
 
 
 def print_frame(

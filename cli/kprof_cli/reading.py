@@ -259,7 +259,7 @@ def query(
 ) -> None:
     """Run SQL over the events of a capture, all ranks on one clock."""
     trace = open_trace(run, selection)
-    table = trace.query(sql)
+    names, rows = trace.rows(trace.only_select(sql))
     if not trace.is_on_one_clock:
         # Unlike the analyses a query cannot be told what it means to compare.
         note(
@@ -268,13 +268,11 @@ def query(
             "different ranks, as in a row of flows, are not comparable"
         )
     if is_json:
-        print_json(table.to_pylist())
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
     elif is_csv:
-        print_csv(table)
+        print_csv([names, *rows])
     else:
-        # A join may give two columns one name, so rows are made by position.
-        columns = [column.to_pylist() for column in table.columns]
-        print_rows(table.column_names, list(zip(*columns, strict=True)), limit=limit)
+        print_rows(names, rows, limit=limit)
 
 
 @command(

@@ -50,11 +50,10 @@ class Messages:
     def clocks(self) -> dict[int, RankClock]:
         """The clock of every rank with events. The unit of an imported one is what all its times
         are multiples of."""
-        rows = self._trace.sql(
+        _, rows = self._trace.rows(
             "SELECT rank, min(start_ns), max(start_ns + duration_ns) FROM raw_events GROUP BY rank"
         )
-        columns = [column.to_pylist() for column in rows.columns]
-        ends = {rank: (first, last) for rank, first, last in zip(*columns, strict=True)}
+        ends = {rank: (first, last) for rank, first, last in rows}
         found = {}
         for info in self._trace.manifest.ranks:
             if info.rank in ends:
@@ -66,8 +65,8 @@ class Messages:
         return found
 
     def _step_ns(self, rank: int) -> float:
-        times = self._trace.sql(f"SELECT start_ns, duration_ns FROM raw_events WHERE rank = {rank}")
-        start_ns, duration_ns = (column.to_numpy() for column in times.columns)
+        query = f"SELECT start_ns, duration_ns FROM raw_events WHERE rank = {rank}"
+        start_ns, duration_ns = self._trace.arrays(query).values()
         step_ns = int(np.gcd.reduce(np.r_[start_ns - start_ns[0], duration_ns]))
         self.notes.append(f"rank {rank}: all its times are multiples of {max(1, step_ns)} ns")
         return float(max(1, step_ns))
@@ -77,7 +76,7 @@ class Messages:
         found = []
         for table in flow_pairs(self._trace, self._trace.flow_sides):
             columns = ("src", "dst", "send_start_ns", "wait_end_ns", "wait_event_id")
-            src, dst, *times = (table[name].to_numpy() for name in columns)
+            src, dst, *times = (table[name] for name in columns)
             for before, after in np.unique(np.stack([src, dst])[:, src != dst], axis=1).T.tolist():
                 rows = (src == before) & (dst == after)
                 found.append(Limits(before, after, *(each[rows] for each in times)))

@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from kprof.analysis.metric import memo
@@ -78,7 +77,7 @@ def keep_sums(summary: Summary, rows: list[FlowRow]) -> None:
     """Merge the sums of all sets of calls."""
     kinds = dict.fromkeys(_PART_COLUMNS, "int64") | {"bound_ns": "float64"}
     table = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
-    summary.put("flow_parts", pa.Table.from_pandas(table, preserve_index=False))
+    summary.put("flow_parts", table)
     summary.frame(_UNITE_SQL)
 
 

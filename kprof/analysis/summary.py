@@ -24,10 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pandas as pd
-import pyarrow as pa
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import RankInfo
@@ -45,6 +44,9 @@ from kprof.regions import RegionTable
 from kprof.trace import Trace
 from kprof.trace.queries import Workspace
 from kprof.trace.views import aligned_sql, segment_of
+
+if TYPE_CHECKING:
+    from kprof.capture.database import Arrays
 
 # What analyses return.
 Table: TypeAlias = pd.DataFrame
@@ -81,7 +83,7 @@ class Summary(Workspace):
 
     @staticmethod
     def of(
-        trace: Trace, progress: Progress | None = None, apart: Sequence[pa.Table] | None = None
+        trace: Trace, progress: Progress | None = None, apart: Sequence[Arrays] | None = None
     ) -> Summary:
         """Make the tables. Raises CorruptCaptureError if the events cannot be read.
 
@@ -151,7 +153,7 @@ def _check_stored(summary: Summary) -> None:
 
 def _summarise_files(
     ranks: list[RankInfo], files: dict[int, Path], world_size: int, report: Progress, workers: int
-) -> Iterator[pa.Table]:
+) -> Iterator[Arrays]:
     with ThreadPoolExecutor(workers) as pool:
         jobs = [
             pool.submit(summarise_files, [files[info.rank] for info in group], group, world_size)
@@ -185,7 +187,7 @@ def _make_parts(summary: Summary, report: Progress) -> None:
             summary.frame(statement)
 
 
-def _add_parts(summary: Summary, table: pa.Table) -> None:
+def _add_parts(summary: Summary, table: Arrays) -> None:
     summary.put("incoming_parts", table)
     summary.frame("INSERT INTO parts BY NAME SELECT * FROM incoming_parts")
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kprof.capture import footers
 from kprof.capture.files import check_own_file, damaged
+from kprof.capture.footers import Footer, Footers, ranges_in_pages
 from kprof.capture.manifest import Alignment, Manifest, Overhead
 from kprof.errors import CorruptCaptureError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 # A view has a column for each name.
 MAX_FIELD_NAMES: Final = 256
@@ -32,7 +31,7 @@ MAX_ROWS_PER_RANK: Final = 1 << 40
 # by 32 ns, had 3.4, and one without any jitter would have 6.4.
 MAX_ROWS_PER_BYTE: Final = 16
 _ALWAYS_ALLOWED_ROWS: Final = 1 << 16
-# Python looks at each row group. Ours have up to a million rows, fewer in a run that is flushed
+# Each row group takes its time. Ours have up to a million rows, fewer in a run that is flushed
 # often.
 _MAX_SMALL_GROUPS: Final = 4096
 _ROWS_OF_A_LARGE_GROUP: Final = 1 << 10
@@ -120,23 +119,23 @@ def _repeated(numbers: Iterable[int]) -> Iterator[int]:
     return (number for number, count in Counter(numbers).items() if count > 1)
 
 
-def check_events(path: Path, rank: int, schema: pa.Schema) -> int:
+def check_events(path: Path, rank: int, footers: Footers) -> int:
     """The number of events in a rank's file; raises CorruptCaptureError for what cannot be one.
 
-    Reads the footer only, unless it does not say what the columns hold.
+    Looks at the footer only, unless it does not say what the columns hold.
     """
     if not os.path.lexists(path):
         raise CorruptCaptureError(
             f"{path} is missing although the manifest lists it; restore it or record again"
         )
-    metadata = read_footer(path)
-    if not metadata.schema.to_arrow_schema().equals(schema):
+    footer = read_footer(path, footers)
+    if not has_columns(footer, EVENT_COLUMNS):
         raise CorruptCaptureError(f"{path} does not have the columns of a capture; record again")
     bounds = EVENT_BOUNDS | {"rank": (rank, rank)}
-    fault = next(column_faults(path, metadata, bounds, may_be_null=False), "")
+    fault = next(column_faults(path, footer, bounds, may_be_null=False), "")
     if fault:
         raise damaged(path, fault)
-    return int(metadata.num_rows)
+    return footer.num_rows
 
 
 def are_events(table: pa.Table, schema: pa.Schema) -> bool:
@@ -153,114 +152,50 @@ def are_events(table: pa.Table, schema: pa.Schema) -> bool:
     return True
 
 
-def read_footer(path: Path) -> pq.FileMetaData:
-    """The footer of a Parquet file, once its schema can be read; raises CorruptCaptureError."""
-    import pyarrow as pa
-
+def read_footer(path: Path, footers: Footers) -> Footer:
+    """The footer of a file, which can be one of a capture; raises CorruptCaptureError."""
     size_bytes = check_own_file(path)
-    try:
-        metadata = footers.footer_of(path)
-        metadata.schema.to_arrow_schema()
-        fault = footer_fault(metadata, size_bytes)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise damaged(path, _first_line(error)) from error
-    if fault:
+    footer = footers.get(path, "it cannot be read")
+    if isinstance(footer, str):
+        raise damaged(path, footer)
+    if fault := footer_fault(footer, size_bytes):
         raise damaged(path, fault)
-    return metadata
+    return footer
 
 
-def footer_fault(metadata: pq.FileMetaData, size_bytes: int) -> str:
+def has_columns(footer: Footer, columns: Mapping[str, tuple[str, object]]) -> bool:
+    """Whether a file has these columns, by name and type, and no others."""
+    import duckdb
+
+    kinds = {name: str(duckdb.sqltype(kind)) for name, (kind, _) in columns.items()}
+    return sorted(footer.columns) == sorted(kinds.items())
+
+
+def footer_fault(footer: Footer, size_bytes: int) -> str:
     """Why a footer cannot belong to a recording; empty where it can."""
-    num_rows, num_groups = metadata.num_rows, metadata.num_row_groups
+    num_rows, num_groups = footer.num_rows, footer.num_groups
     if num_groups > _MAX_SMALL_GROUPS + num_rows // _ROWS_OF_A_LARGE_GROUP:
         return f"its {num_rows:,} rows are in {num_groups:,} pieces, which no recording does"
-    groups = [metadata.row_group(i) for i in range(num_groups)]
     if num_rows > MAX_ROWS_PER_RANK:
         return f"it claims {num_rows:,} rows, and kprof reads at most {MAX_ROWS_PER_RANK:,}"
     if num_rows > max(_ALWAYS_ALLOWED_ROWS, MAX_ROWS_PER_BYTE * size_bytes):
         return f"it claims {num_rows:,} rows in {size_bytes:,} bytes, which no recording does"
-    if num_rows != sum(group.num_rows for group in groups) or any(
-        group.num_rows < 0 for group in groups
-    ):
+    if not footer.adds_up:
         return "its row groups do not add up to its rows"
-    if any(
-        group.column(i).num_values != group.num_rows
-        for group in groups
-        for i in range(group.num_columns)
-    ):
-        return "its columns differ in length"
     return ""
 
 
 def column_faults(
-    path: Path, metadata: pq.FileMetaData, bounds: Bounds, *, may_be_null: bool
+    path: Path, footer: Footer, bounds: Bounds, *, may_be_null: bool
 ) -> Iterator[str]:
     """Columns with nulls or with values out of `bounds`, by column; raises CorruptCaptureError."""
-    names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-    ranges = _ranges_in_footer(metadata, names, bounds) or _ranges_in_pages(path, bounds)
+    known = {name: footer.ranges[name] for name in bounds if name in footer.ranges}
+    ranges = known if len(known) == len(bounds) else ranges_in_pages(path, list(bounds))
     for name, (lowest, highest, num_nulls) in ranges.items():
         least, most = bounds[name]
-        strange = lowest if lowest < least else highest
         if num_nulls and not may_be_null:
             yield f"{name} is missing in {num_nulls:,} of its rows"
-        elif not least <= strange <= most:
-            yield f"{name} {strange} is outside {least} to {most}"
-
-
-Ranges = dict[str, tuple[int, int, int]]
-
-
-def _ranges_in_footer(metadata: pq.FileMetaData, names: list[str], bounds: Bounds) -> Ranges | None:
-    """Minimum, maximum and number of nulls by column, from the file's statistics.
-
-    None without them.
-    """
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    for i in range(metadata.num_row_groups):
-        group = metadata.row_group(i)
-        for column, name in enumerate(names):
-            if name not in bounds or group.num_rows == 0:
-                continue
-            entry = _range_of(group.column(column).statistics, group.num_rows)
-            if entry is None:
-                return None
-            found.setdefault(name, []).append(entry)
-    return {name: _united(entries) for name, entries in found.items()}
-
-
-def _range_of(statistics: Any, num_rows: int) -> tuple[int, int, int] | None:
-    if statistics is None or not statistics.has_null_count:
-        return None
-    if statistics.null_count == num_rows:
-        return 0, 0, num_rows
-    if not statistics.has_min_max:
-        return None
-    return statistics.min, statistics.max, statistics.null_count
-
-
-def _united(entries: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-    lowest, highest, num_nulls = zip(*entries, strict=True)
-    return min(lowest), max(highest), sum(num_nulls)
-
-
-def _ranges_in_pages(path: Path, bounds: Bounds) -> Ranges:
-    """The same from the values themselves, for files without statistics."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    try:
-        with footers.open_parquet(path) as file:
-            for batch in file.iter_batches(columns=list(bounds)):
-                for name in bounds:
-                    column = batch.column(name)
-                    both = pc.min_max(column)
-                    low, high = both["min"].as_py(), both["max"].as_py()
-                    found.setdefault(name, []).append((low or 0, high or 0, column.null_count))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise damaged(path, _first_line(error)) from error
-    return {name: _united(entries) for name, entries in found.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        elif lowest is not None and highest is not None:
+            strange = lowest if lowest < least else highest
+            if not least <= strange <= most:
+                yield f"{name} {strange} is outside {least} to {most}"

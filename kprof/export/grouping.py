@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
+import numpy as np
 
 from kprof.capture.manifest import RankInfo
 from kprof.export.links import PinnedTrack
@@ -86,12 +86,12 @@ def _launched_blocks(trace: Trace) -> Iterator[tuple[int, int]]:
 
 
 def _by_processor(trace: Trace) -> Grouping:
-    rows = trace.sql(
+    rows = trace.records(
         """SELECT rank, launch, block, warp, CAST(min(hw_id) AS BIGINT) AS hw_id,
                min(start_ns) AS first_ns, max(end_ns) AS last_ns
            FROM events GROUP BY rank, launch, block, warp ORDER BY rank, hw_id, first_ns, launch,
                block, warp"""
-    ).to_pylist()
+    )
     infos = {info.rank: info for info in trace.ranks}
     return Grouping(
         _grouped(trace, _stacked(rows)),
@@ -147,7 +147,7 @@ def _stacked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _by_role(trace: Trace) -> Grouping:
-    rows = trace.sql(
+    rows = trace.records(
         f"""WITH spent AS (
                 SELECT rank, launch, block, warp,
                     CASE WHEN contains(region, '/') THEN split_part(region, '/', 1)
@@ -156,7 +156,7 @@ def _by_role(trace: Trace) -> Grouping:
                 FROM events GROUP BY rank, launch, block, warp, role)
             SELECT rank, launch, block, warp, first(role ORDER BY total_ns DESC, role) AS role
             FROM spent GROUP BY rank, launch, block, warp ORDER BY block, warp, rank, launch"""
-    ).to_pylist()
+    )
     roles = sorted({row["role"] for row in rows})
     tracks = list(dict.fromkeys((row["block"], row["warp"]) for row in rows))
     number_of = {track: i for i, track in enumerate(tracks)}
@@ -176,10 +176,8 @@ def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> Queries:
     """A workspace with the view _GROUPED of the regrouped events."""
     columns = ("rank", "launch", "block", "warp", "new_block", "new_warp")
     tables = Workspace(trace)
-    tables.put(
-        "places",
-        pa.table({name: pa.array([row[name] for row in placed], pa.int64()) for name in columns}),
-    )
+    places = {name: np.array([row[name] for row in placed], np.int64) for name in columns}
+    tables.put("places", places)
     tables.frame(
         f"""CREATE OR REPLACE TEMP VIEW {_GROUPED} AS
             SELECT e.* REPLACE (p.new_block AS block, p.new_warp AS warp)

@@ -262,7 +262,7 @@ def _launches_by_rank(source: Source) -> dict[int, list[OverlaySlice]]:
         FROM events e LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
         GROUP BY e.rank, e.launch ORDER BY e.rank, e.launch"""
     slices: dict[int, list[OverlaySlice]] = {}
-    for row in source.trace.sql(query).to_pylist():
+    for row in source.trace.records(query):
         slices.setdefault(row["rank"], []).append(_launch_slice(row))
     return slices
 

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from msgspec import structs
 from numpy.typing import NDArray
 
@@ -146,7 +145,7 @@ class Source:
         only = pieces[0]
         is_part = len(pieces) == 1
         blocks = f"block BETWEEN {only.first_block} AND {only.last_block}" if is_part else "true"
-        table = self.grouping.tables.sql(
+        table = self.grouping.tables.arrays(
             f"""SELECT rank, event_id, launch, block, warp, {self.name_sql} AS name, flags,
                 start_ns - {self.origin_ns} AS start_ns,
                 {end_sql("", self.last_ns + self.origin_ns)} - {self.origin_ns} AS end_ns, payload
@@ -156,10 +155,10 @@ class Source:
         )
         narrow = {"name": np.int32, "flags": np.uint8}
         columns = {
-            field.name: _column(table, field.name, narrow.get(field.name, np.int64))
+            field.name: np.asarray(table[field.name], narrow.get(field.name, np.int64))
             for field in fields(RawEvents)
         }
-        rank = _column(table, "rank", np.int64)
+        rank = table["rank"]
         for piece in pieces:
             first, end = np.searchsorted(rank, [piece.rank, piece.rank + 1])
             yield piece, RawEvents(**{name: of[first:end] for name, of in columns.items()})
@@ -180,21 +179,20 @@ def _names(trace: Trace) -> tuple[tuple[Region, ...], str]:
     names = [Region(0, IDLE_NAME, kind=Kind.MARK), *trace.regions.regions]
     name_sql = "region_id"
     cases = ""
-    for row in trace.sql(
+    for (region,) in trace.rows(
         "SELECT DISTINCT region FROM events WHERE region_id = 0 ORDER BY region"
-    ).to_pylist():
-        cases += f" WHEN {sql_text(row['region'])} THEN {len(names)}"
-        names.append(Region(len(names), row["region"]))
+    )[1]:
+        cases += f" WHEN {sql_text(region)} THEN {len(names)}"
+        names.append(Region(len(names), region))
     if cases:
         name_sql = f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region{cases} END END"
     if trace.manifest.hang is None:
         return tuple(names), name_sql
     cases = ""
-    for row in trace.sql(
+    for region_id, seconds in trace.rows(
         f"""SELECT DISTINCT region_id, {_SECONDS} AS seconds FROM events
             WHERE {STILL_WAITING} AND region_id <> 0 ORDER BY ALL LIMIT {_MAX_OPEN_NAMES}"""
-    ).to_pylist():
-        region_id, seconds = int(row["region_id"]), int(row["seconds"])
+    )[1]:
         cases += f" WHEN region_id = {region_id} AND {_SECONDS} = {seconds} THEN {len(names)}"
         names.append(_open_region(trace.regions[region_id], len(names), seconds))
     if cases:
@@ -214,15 +212,10 @@ def _open_region(of: Region, number: int, seconds: int) -> Region:
 
 def _track_keys(grouping: Grouping) -> tuple[TrackKey, ...]:
     """Every track with events, and the groups without events."""
-    rows = grouping.tables.sql(
-        f"""SELECT rank, block, warp, count(*) AS num_events FROM {grouping.events}
-            GROUP BY rank, block, warp"""
-    ).to_pylist()
-    keys = [TrackKey(row["rank"], row["block"], row["warp"], row["num_events"]) for row in rows]
+    _, rows = grouping.tables.rows(
+        f"SELECT rank, block, warp, count(*) FROM {grouping.events} GROUP BY rank, block, warp"
+    )
+    keys = [TrackKey(*row) for row in rows]
     seen = {(key.rank, key.block) for key in keys}
     keys += [TrackKey(*group, -1, 0) for group in grouping.groups if group not in seen]
     return tuple(sorted(keys, key=lambda key: (key.rank, key.block, key.warp)))
-
-
-def _column(table: pa.Table, name: str, dtype: Any) -> NDArray[Any]:
-    return np.asarray(table[name].to_numpy(), dtype=dtype)

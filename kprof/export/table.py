@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 from kprof.capture.output import replacing
+from kprof.errors import require
 from kprof.export.model import ExportSummary
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kprof.trace import Trace
 
 SUFFIXES: Final = (".csv", ".csv.gz", ".parquet")
@@ -27,21 +26,18 @@ def write_table(trace: Trace, path: Path, *, force: bool) -> ExportSummary:
 
     `num_slices` of the result counts the rows. Raises OutputExistsError, ExportError.
     """
+    require("pyarrow", "a table of events")
+    import pyarrow.csv
+    import pyarrow.parquet
+
     trace.require_events()
     batches = trace.batches(_QUERY)
     with replacing(path, force=force) as file:
-        num_rows = _write(batches, file, is_parquet=path.suffix == ".parquet")
+        is_parquet = path.suffix == ".parquet"
+        make = pyarrow.parquet.ParquetWriter if is_parquet else pyarrow.csv.CSVWriter
+        num_rows = 0
+        with make(file, batches.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                num_rows += batch.num_rows
     return ExportSummary(path, num_rows, 0, 0, path.stat().st_size)
-
-
-def _write(batches: pa.RecordBatchReader, file: IO[bytes], *, is_parquet: bool) -> int:
-    import pyarrow.csv as csv
-    import pyarrow.parquet as pq
-
-    num_rows = 0
-    make = pq.ParquetWriter if is_parquet else csv.CSVWriter
-    with make(file, batches.schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            num_rows += batch.num_rows
-    return num_rows

@@ -132,7 +132,7 @@ def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
     query = """SELECT kernel, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM events
                WHERE rank = ? GROUP BY kernel, ordinal ORDER BY kernel, ordinal"""
     launches: dict[str, list[tuple[int, int]]] = {}
-    for row in trace.sql(query, [rank]).to_pylist():
+    for row in trace.records(query, [rank]):
         launches.setdefault(row["kernel"], []).append((row["start_ns"], row["end_ns"]))
     return launches
 

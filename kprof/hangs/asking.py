@@ -19,6 +19,7 @@ from kprof.capture.names import rank_files
 from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.capture.processes import SAVE_SIGNAL, STACKS_SIGNAL, signal_all, wait_until
 from kprof.capture.started import pids_here
+from kprof.errors import require
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.lines import read_waits
 from kprof.hangs.stacks import parse_stack
@@ -52,6 +53,7 @@ def moved(before: Answers, now: Answers) -> frozenset[int]:
 
 def ask(directory: Path, *, for_records: bool) -> Answers:
     """Ask all ranks of this host that still record, and wait for their answers for a while."""
+    require("pyarrow", "asking ranks for their records")
     here = pids_here(directory, ranks_in_use(directory))
     pids = {rank: pid for rank, pid in here.items() if pid}
     stacks = _ask_for_stacks(directory, pids)

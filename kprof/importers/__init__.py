@@ -95,6 +95,9 @@ def import_events(
     """
     from dataclasses import replace
 
+    from kprof.errors import require
+
+    require("pyarrow", "importing")
     from kprof.importers.writing import write_foreign
 
     paths = [Path(file) for file in files]

@@ -291,8 +291,7 @@ def _num_launches(summary: Summary) -> int:
     selection, starts = summary.trace.selection, analysis.launch_starts(summary)
     found = set(zip(starts["kernel"].tolist(), starts["ordinal"].tolist(), strict=True))
     if can_use_summaries(selection):
-        told = summary.trace.sql(launches_sql(selection, "kernel, ordinal"))
-        found.update(zip(*told.to_pydict().values(), strict=True))
+        found.update(summary.trace.rows(launches_sql(selection, "kernel, ordinal"))[1])
     return len(found)
 
 

@@ -277,7 +277,7 @@ def _on(place: Place, rank: str, block: str) -> str:
 
 
 def _first_row(trace: Trace, query: str) -> tuple[int, int] | None:
-    rows = trace.sql(query).to_pylist()
+    rows = trace.records(query)
     return (int(rows[0]["start_ns"]), int(rows[0]["duration_ns"])) if rows else None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.ribbon import NOBODY, ribbon
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, focus, longest_spans
-from kprof.errors import SelectionError
+from kprof.errors import SelectionError, require
 from kprof.report.figures.base import CATEGORY_COLORS, described, unit_of
 from kprof.report.figures.ribbon import RIBBON_COLORS, color_of, hues, png
 
@@ -31,6 +31,7 @@ def block_timeline(
 
     A row per block.
     """
+    require("plotly", "a figure")
     from plotly.graph_objects import Figure
 
     if rank is not None:
@@ -62,6 +63,7 @@ def block_timeline(
 def wait_ribbon(trace: Trace, launch: int | None = None, blocks_of: int | None = None) -> Figure:
     """Draw for whom every rank waits, or every block of the rank `blocks_of`, in one launch or the
     call of median length."""
+    require("plotly", "a figure")
     from plotly.graph_objects import Figure, Image, Scatter
 
     if blocks_of is not None:

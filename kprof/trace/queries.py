@@ -1,4 +1,4 @@
-"""SQL over a trace's views: errors become one sentence, and results have three shapes."""
+"""SQL over a trace's views: errors become one sentence, and results have several shapes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
-import pyarrow as pa
 
-from kprof.errors import CorruptCaptureError, SelectionError
+from kprof.capture.footers import first_line
+from kprof.errors import CorruptCaptureError, SelectionError, require
 
 if TYPE_CHECKING:
-    # Takes longer to load than the others together; queries for Arrow tables do without.
+    # Takes longer to load than the others together; queries for other shapes do without.
     import pandas as pd
+    import pyarrow as pa
 
+    from kprof.capture.database import Arrays
+
+# A vector has 2048 rows.
+_VECTORS_PER_PIECE: Final = 64
 # What SQL sees of a capture.
 VIEWS: Final = ("events", "flows", "regions", "launches", "ranks")
 _T = TypeVar("_T")
@@ -31,13 +36,40 @@ class Queries(ABC):
         """Load the next tables that are loaded on first use; False where all are."""
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> pa.Table:
-        """Run a query over the views.
+        """Run a query over the views, for an Arrow table.
 
         Raises SelectionError if it does not parse, CorruptCaptureError on bad files.
         """
+        require("pyarrow", "an Arrow table")
         with reading():
             table: pa.Table = self._relation(query, parameters).to_arrow_table()
         return table
+
+    def arrays(self, query: str, parameters: Sequence[object] = ()) -> Arrays:
+        """Like `sql`, as a numpy array per column; those with NULLs are masked."""
+        with reading():
+            found: Arrays = self._relation(query, parameters).fetchnumpy()
+        return found
+
+    def pieces(self, query: str) -> Iterator[Arrays]:
+        """Like `arrays`, streamed, of a query without NULLs: for more rows than memory holds."""
+        with reading():
+            self._run(lambda: self._con.execute(query))
+            while len(piece := self._con.fetch_df_chunk(_VECTORS_PER_PIECE)):
+                yield {str(name): piece[name].to_numpy() for name in piece}
+
+    def rows(
+        self, query: str, parameters: Sequence[object] = ()
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Like `sql`, as the names of the columns, of which some may be the same, and rows."""
+        with reading():
+            relation = self._relation(query, parameters)
+            return relation.columns, relation.fetchall()
+
+    def records(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Like `sql`, as a dictionary per row."""
+        names, rows = self.rows(query, parameters)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
@@ -52,6 +84,7 @@ class Queries(ABC):
 
     def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
         """Like `sql`, streamed: for exports of more events than memory holds."""
+        require("pyarrow", "an Arrow table")
         with reading():
             return self._relation(query, ()).to_arrow_reader(rows_per_batch)
 
@@ -78,7 +111,7 @@ class Workspace(Queries):
         self._views = views
         self._con = views._con.cursor()
 
-    def put(self, name: str, table: pa.Table) -> None:
+    def put(self, name: str, table: Arrays | pd.DataFrame) -> None:
         """Keep a small table for later queries; one of that name is replaced."""
         insert(self._con, f"CREATE OR REPLACE TEMP TABLE {name} AS", table)
 
@@ -91,7 +124,9 @@ class Workspace(Queries):
         return self._views._load_next()
 
 
-def insert(con: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> None:
+def insert(
+    con: duckdb.DuckDBPyConnection, statement: str, table: Arrays | pd.DataFrame | pa.Table
+) -> None:
     """Run a statement such as `INSERT INTO t`, with the rows of a table."""
     con.register("incoming", table)
     con.execute(f"{statement} SELECT * FROM incoming")
@@ -107,7 +142,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise MemoryError(_first_line(error)) from error
+        raise MemoryError(first_line(error)) from error
     except duckdb.Error as error:
         # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is
         # known.
@@ -119,14 +154,10 @@ def reading() -> Iterator[None]:
             | duckdb.PermissionException,
         ) and not isinstance(error, duckdb.InvalidInputException)
         if is_the_querys:
-            text = f"the query was refused: {_first_line(error)}"
+            text = f"the query was refused: {first_line(error)}"
             if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
                 text += f" The views are {', '.join(VIEWS)}."
             raise SelectionError(text) from error
         raise CorruptCaptureError(
-            f"reading the capture failed: {_first_line(error)}; record again or restore the file"
+            f"reading the capture failed: {first_line(error)}; record again or restore the file"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

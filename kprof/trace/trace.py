@@ -30,16 +30,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import duckdb
-import pyarrow as pa
 
 from kprof.capture.directory import Capture
 from kprof.capture.losses import why_empty
 from kprof.capture.manifest import Manifest
 from kprof.capture.printable import utf8
-from kprof.capture.rank_summary import stored_summary
+from kprof.capture.rank_summary import stored_summaries
 from kprof.capture.verified import Verified, read_verified
 from kprof.errors import SelectionError
 from kprof.trace.events import Events
@@ -48,6 +47,9 @@ from kprof.trace.flows.launches import Side, flow_sides
 from kprof.trace.queries import reading
 from kprof.trace.selection import SelectionText, fields_of_words
 from kprof.trace.views import Selection, Source, fill_flows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16
@@ -119,6 +121,10 @@ class Trace(Events):
 
         Raises SelectionError if it does not parse or is another statement, which could write files.
         """
+        return self.sql(self.only_select(text))
+
+    def only_select(self, text: str) -> str:
+        """A user's SQL, once it can be run; raises like `query`."""
         text = utf8(text)
         with reading():
             statements = duckdb.extract_statements(text)
@@ -128,7 +134,7 @@ class Trace(Events):
                 "runs; write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
         self.require_events()
-        return self.sql(text)
+        return text
 
     def require_flows(self) -> None:
         """Let queries read flows. The first call joins all sends with their waits; raises like
@@ -174,14 +180,9 @@ def _extent(trace: Trace) -> str:
 
 
 def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:
-    size = capture.manifest.world_size
-    found = [
-        (info.rank, stored_summary(capture.events_path(info.rank), info.rank, size))
-        for info in capture.manifest.ranks
-    ]
-    stored = [(rank, path) for rank, path in found if path is not None]
-    changed = capture.checksums.changed(path for _, path in stored)
-    return tuple((rank, path) for rank, path in stored if path not in changed)
+    stored = stored_summaries(capture)
+    changed = capture.checksums.changed(stored.values())
+    return tuple((rank, path) for rank, path in stored.items() if path not in changed)
 
 
 def _check_selection(trace: Trace, selection: Selection) -> None:

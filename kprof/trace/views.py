@@ -11,19 +11,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
+from kprof.capture.checks import EVENT_COLUMNS
 from kprof.capture.checksums import Checksums
 from kprof.capture.database import sql_name, sql_text
-from kprof.capture.directory import EVENT_OPEN, event_schema
+from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import ClockSegment, Launch, Manifest, RankInfo
 from kprof.capture.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
 from kprof.trace.queries import insert
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kprof.capture.database import Arrays
 
 # SQL: is an event a wait that a hang left open? It lasts as long as it was seen open; other open
 # spans have no length. Only captures with a `hang` in their manifest have such events; do not scan
@@ -97,7 +102,7 @@ def create_views(
         or [{"rule": -1, "send": -1, "wait": -1, "in_block": False}],
     }
     for name, rows in tables.items():
-        insert(con, f"CREATE TABLE {name} AS", pa.Table.from_pylist(rows))
+        insert(con, f"CREATE TABLE {name} AS", _table(rows))
     # Tables without rows got one, for the types of their columns.
     con.execute("DELETE FROM regions WHERE id < 0")
     con.execute("DELETE FROM launches WHERE rank < 0")
@@ -113,6 +118,14 @@ def create_views(
         + _raw_where(con, selection)
     )
     con.execute(f"CREATE VIEW stored_parts AS {_stored_parts_sql(source, selection)}")
+
+
+def _table(rows: list[dict[str, object]]) -> Arrays:
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return {
+        name: np.array(values, object if isinstance(values[0], str) else None)
+        for name, values in columns.items()
+    }
 
 
 def _row(of: object, names: Sequence[str]) -> dict[str, object]:
@@ -145,7 +158,7 @@ def field_names(table: RegionTable) -> list[str]:
     for region in table.regions:
         for field in region.fields:
             names.setdefault(field.name.lower(), field.name)
-    taken = _ADDED_COLUMNS.union(event_schema().names)
+    taken = _ADDED_COLUMNS.union(EVENT_COLUMNS)
     return [name for lower, name in names.items() if lower not in taken]
 
 
@@ -187,7 +200,7 @@ def open_events(con: duckdb.DuckDBPyConnection, source: Source) -> None:
     con.execute(f"CREATE VIEW raw_events AS {_raw_events_sql(con, source)}")
 
 
-def fill_flows(con: duckdb.DuckDBPyConnection, pairs: Iterable[pa.Table]) -> None:
+def fill_flows(con: duckdb.DuckDBPyConnection, pairs: Iterable[Arrays]) -> None:
     """Let queries read the flows: `kprof.trace.flows` says which send released which wait."""
     con.execute(f"CREATE OR REPLACE TABLE new_flow_pairs {_FLOW_PAIRS_SQL}")
     for table in pairs:
@@ -202,7 +215,7 @@ def _with_row_numbers(table: pa.Table) -> pa.Table:
     firsts = np.searchsorted(rank[order], rank)
     numbers = np.empty(len(rank), dtype=np.int64)
     numbers[order] = np.arange(len(rank))
-    return table.append_column("file_row_number", pa.array(numbers - firsts))
+    return table.append_column("file_row_number", [numbers - firsts])
 
 
 def _events_sql(table: RegionTable) -> str:

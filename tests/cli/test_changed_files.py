@@ -12,7 +12,7 @@ import pytest
 from kprof.capture.checksums import Checksums
 from kprof.capture.directory import Capture
 from kprof.capture.names import MANIFEST_NAME, summary_file_name
-from kprof.capture.rank_summary import stored_summary, write_summary
+from kprof.capture.rank_summary import stored_summaries, write_summary
 from kprof.capture.torch_traces import torch_trace_name
 from kprof.errors import CorruptCaptureError
 from kprof.trace import Trace
@@ -133,7 +133,7 @@ def test_a_changed_summary_is_made_again_from_the_events(kprof, small):
     assert Trace.open(small).summarised_ranks == {0, 1}
     sound = kprof("stats", small, "--json")
     change_a_page(path, "last_ns")
-    assert stored_summary(small / "rank-00001.parquet", 1, 2) == path
+    assert stored_summaries(Capture.open(small))[1] == path
     assert Trace.open(small).summarised_ranks == {0}
     assert kprof("stats", small, "--json") == sound
 

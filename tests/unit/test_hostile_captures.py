@@ -17,10 +17,11 @@ from kprof.abi import MAX_REGION_ID
 from kprof.analysis import Summary, find, flow_sums
 from kprof.capture import checks
 from kprof.capture.directory import Capture, event_schema, write_rank_events
+from kprof.capture.footers import read_footers
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.names import MANIFEST_NAME
-from kprof.capture.rank_summary import stored_summary, write_summary
+from kprof.capture.rank_summary import stored_summaries, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
 from kprof.hangs.report import read_hang
 from kprof.regions import Field, Region, RegionTable, parse_regions
@@ -177,7 +178,7 @@ def test_a_steady_kernel_compresses_and_is_read(tmp_path):
     write_rank_events(tmp_path, 0, events)
     path = tmp_path / "rank-00000.parquet"
     assert len(launch) > 2 * path.stat().st_size
-    assert checks.check_events(path, 0, event_schema()) == len(launch)
+    assert checks.check_events(path, 0, read_footers([path])) == len(launch)
 
 
 def test_a_file_of_tiny_pieces_is_refused(run):
@@ -325,8 +326,7 @@ def test_no_statement_lifts_the_lock(run):
 def test_a_summary_that_cannot_be_is_made_again(run, tmp_path, fault):
     capture = Capture.open(run)
     path = write_summary(run, capture.manifest.ranks[0], 2)
-    events = capture.events_path(0)
-    assert stored_summary(events, 0, 2) == path
+    assert stored_summaries(capture) == {0: path}
     table = pq.read_table(path)
     if fault == "pipe":
         path.unlink()
@@ -342,7 +342,7 @@ def test_a_summary_that_cannot_be_is_made_again(run, tmp_path, fault):
         column = pa.array([2**62] * len(table), pa.int64())
         at = table.schema.get_field_index("total_ns")
         pq.write_table(table.set_column(at, "total_ns", column), path)
-    assert stored_summary(events, 0, 2) is None
+    assert stored_summaries(capture) == {}
 
 
 def test_a_summary_that_contradicts_itself_is_not_believed(run):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,10 +14,16 @@ import pytest
 
 from kprof import analysis
 from kprof.analysis import Summary
+from kprof.capture.checksums import Checksums
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.names import summary_file_name
-from kprof.capture.rank_summary import stored_summary, summarise_file, track_slices, write_summary
+from kprof.capture.rank_summary import (
+    stored_summaries,
+    summarise_file,
+    track_slices,
+    write_summary,
+)
 from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -57,10 +65,14 @@ def summaries_of(capture: Capture) -> list[Path]:
     return [write_summary(capture.path, info, world) for info in capture.manifest.ranks]
 
 
+def rows_of(table: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    columns = [column.tolist() for column in table.values()]
+    return [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def test_a_summary_on_paper(tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
-    table = summarise_file(capture.events_path(1), capture.manifest.ranks[1], 2)
-    rows = table.to_pylist()
+    rows = rows_of(summarise_file(capture.events_path(1), capture.manifest.ranks[1], 2))
     cells = [row for row in rows if row["part"] == "cell"]
     assert [
         (r["block"], r["region"], r["peer"], r["events"], r["total_ns"], r["bytes"], r["first_ns"])
@@ -191,11 +203,13 @@ def test_a_summary_that_does_not_hold_is_made_again(damage: object, tmp_path: Pa
 def test_a_summary_of_other_events_is_not_believed(tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
     summaries_of(capture)
-    events = capture.events_path(0)
-    pq.write_table(pa.concat_tables([pq.read_table(events)] * 2), events)
-    assert stored_summary(events, 0, world_size=2) is None
-    assert stored_summary(capture.events_path(1), 1, world_size=3) is None
-    assert stored_summary(capture.events_path(1), 1, world_size=2) is not None
+    assert set(stored_summaries(capture)) == {0, 1}
+    longer = capture.manifest.with_events_found(
+        {0: 1000, 1: capture.manifest.ranks[1].counts.recorded}
+    )
+    assert set(stored_summaries(Capture(capture.path, longer, Checksums(), {}))) == {1}
+    larger = msgspec.structs.replace(capture.manifest, world_size=3)
+    assert stored_summaries(Capture(capture.path, larger, Checksums(), {})) == {}
 
 
 @pytest.mark.parametrize("launches", [range(1), range(2), range(3), range(0, 70, 7)])
@@ -229,10 +243,11 @@ def test_large_ranks_are_summarised_in_slices(
             )
     capture = build.write(tmp_path / "run.kprof")
     info = capture.manifest.ranks[0]
-    whole = summarise_file(capture.events_path(0), info, 1)
+    whole = rows_of(summarise_file(capture.events_path(0), info, 1))
     for size in (1, 4, 6):
         monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", size)
-        assert summarise_file(capture.events_path(0), info, 1).num_rows >= whole.num_rows
+        parts = rows_of(summarise_file(capture.events_path(0), info, 1))
+        assert len(parts) >= len(whole)
         assert (
             analysis.imbalance(Summary.of(Trace.open(capture)), "block")["work_ns"].tolist()
             == [21] * 5
@@ -245,7 +260,7 @@ def test_events_of_undeclared_regions_are_counted_as_such(tmp_path: Path) -> Non
     poor = msgspec.structs.replace(
         info, regions=builder().regions.__class__(), launches=(Launch(0, "k", 0),)
     )
-    rows = summarise_file(capture.events_path(0), poor, 2).to_pylist()
+    rows = rows_of(summarise_file(capture.events_path(0), poor, 2))
     assert {row["region"] for row in rows if row["part"] == "cell"} == {0}
 
 

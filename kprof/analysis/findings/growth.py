@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.findings import words
 from kprof.analysis.findings.facts import BlockTime, Measured, has_changed
@@ -57,7 +55,7 @@ def _block_time(
     launches = launches_of_calls(summary)
     chosen = launches[launches["ordinal"].isin(list(ordinals))]
     columns = ["rank", "launch", "ordinal"]
-    summary.put("chosen_launches", pa.Table.from_pandas(chosen[columns], preserve_index=False))
+    summary.put("chosen_launches", chosen[columns])
     row = summary.frame(
         f"""SELECT sum(total_ns) AS total_ns, sum(events) AS spans, sum(bytes) AS bytes,
             count(DISTINCT (rank, block, ordinal)) AS blocks

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kprof.capture.checks import footer_fault
+from kprof.capture.footers import Footer
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions, Taken
 from kprof.importers.reading import read_bytes
@@ -22,6 +23,7 @@ from kprof.importers.sample import Sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _LONGEST_HEADER: Final = 1 << 16
 _MOST_NAMED, _LONGEST_LIST = 20, 400
@@ -75,13 +77,24 @@ def _read_table(file: Path) -> pa.Table:
         if not data.startswith(b"PAR1"):
             return csv.read_csv(pa.BufferReader(data))
         # A few bytes can claim rows for which no memory suffices.
-        if not (fault := footer_fault(pq.read_metadata(pa.BufferReader(data)), len(data))):
+        if not (fault := footer_fault(_footer(pq.read_metadata(pa.BufferReader(data))), len(data))):
             return pq.read_table(pa.BufferReader(data))
     except UnicodeDecodeError:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         fault = str(error)
     raise ForeignFormatError(f"cannot read {file} as a table: {fault}")
+
+
+def _footer(metadata: pq.FileMetaData) -> Footer:
+    """What of it is checked."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    adds_up = metadata.num_rows == sum(group.num_rows for group in groups) and all(
+        group.num_rows == group.column(i).num_values >= 0
+        for group in groups
+        for i in range(group.num_columns)
+    )
+    return Footer(metadata.num_rows, len(groups), [], {}, adds_up, {})
 
 
 def _names(table: pa.Table, file: Path) -> Any:

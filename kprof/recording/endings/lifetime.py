@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
 
+from kprof.errors import require
 from kprof.recording.endings.complaints import tell
 from kprof.recording.endings.signals import ignore_signals
 
@@ -108,6 +109,7 @@ def prepare() -> None:
 def import_what_closing_needs() -> None:
     """Import what closing a recorder needs, because imports can fail while the interpreter
     exits."""
+    require("pyarrow", "recording")
     for name in _NEEDED_TO_CLOSE:
         importlib.import_module(name)
     import numpy as np

@@ -35,7 +35,7 @@ from kprof.capture.shared_memory import (
     make_memory,
 )
 from kprof.capture.started import Begun, read_begun, read_ranks_started
-from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError
+from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError, require
 from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
 from kprof.private import copy_plain, is_locked, new_file
@@ -54,6 +54,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     output exists), WorkloadError (no rank left anything) and CaptureError.
     """
     directory = _unfinished(path)
+    require("pyarrow", "making a capture")
     output = output or finished_of(directory)
     if output == directory:
         raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")

@@ -42,7 +42,7 @@ from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import discard, make_memory, memory_of
 from kprof.capture.started import Begun, pids_here, write_begun
 from kprof.devices.build import DELAYS_VARIABLE
-from kprof.errors import CaptureError, StillRecordingError, WorkloadError
+from kprof.errors import CaptureError, StillRecordingError, WorkloadError, require
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.nccl.capture import has_collectives
 from kprof.nccl.plugin import NOT_LOADED, environment_for, replaced_plugin
@@ -122,6 +122,7 @@ def record(
     starts) and CaptureError (the disk refuses). A workload that fails after recording is not an
     error here: see `Recording.exit_code`.
     """
+    require("pyarrow", "recording")
     retention = request.retention
     geometry_of(retention.total_bytes(request.arena_bytes), retention.num_arenas)
     arguments = launch_arguments(request.command, request.num_procs)

@@ -23,6 +23,7 @@ from kprof.errors import (
     BuildError,
     CaptureError,
     ClockError,
+    MissingPackageError,
     NoRoomError,
     RankTakenError,
     RecorderError,
@@ -58,6 +59,7 @@ _REFUSALS: Final = (
     BuildError,
     CaptureError,
     ClockError,
+    MissingPackageError,
     RankTakenError,
     TargetError,
 )

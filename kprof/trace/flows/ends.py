@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_OPEN
@@ -22,6 +21,9 @@ from kprof.trace.flows.launches import Side, has_lost, is_lossy
 from kprof.trace.flows.pairing import Doubt, Ends, pair
 from kprof.trace.queries import Workspace
 from kprof.trace.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
+
+if TYPE_CHECKING:
+    from kprof.capture.database import Arrays
 
 _SIDES: Final = "flow_sides"
 
@@ -96,12 +98,12 @@ class FlowEnds:
 
     def read(self, chosen: Slice) -> tuple[Ends, Ends]:
         """Sends and waits of a slice."""
-        return split(self.tables.sql(f"{self.query} WHERE {_where(chosen)}"))
+        return split(self.tables.arrays(f"{self.query} WHERE {_where(chosen)}"))
 
     def batches(self) -> Iterator[tuple[Ends, Ends]]:
         """All sends and waits in one scan, in no order."""
-        for batch in self.tables.batches(f"{self.query} WHERE {_CAN_MEET}"):
-            yield split(batch)
+        for piece in self.tables.pieces(f"{self.query} WHERE {_CAN_MEET}"):
+            yield split(piece)
 
     def pair(self, sends: Ends, waits: Ends) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows of the sends and of the waits that belong together and are both selected."""
@@ -170,11 +172,9 @@ def _field(name: str) -> str:
     return f"((e.payload >> f.{name}_shift) & f.{name}_mask)"
 
 
-def split(table: pa.Table | pa.RecordBatch) -> tuple[Ends, Ends]:
+def split(table: Arrays) -> tuple[Ends, Ends]:
     """Rows of the query as sends and waits."""
-    # Columns of tables are in chunks, those of batches are not.
-    of = () if isinstance(table, pa.Table) else (False,)
-    columns = {name: table.column(name).to_numpy(*of) for name in table.schema.names}
+    columns = dict(table)
     is_send = columns.pop("is_send")
     ends = Ends(**columns)
     return ends.rows(is_send), ends.rows(~is_send)
@@ -196,7 +196,7 @@ def _is_selected(side: Side, trace: Events) -> bool:
     )
 
 
-def _sides_table(trace: Events, sides: tuple[Side, ...]) -> pa.Table:
+def _sides_table(trace: Events, sides: tuple[Side, ...]) -> Arrays:
     """What the query needs to know of each side, by local region ids."""
     local = trace.local_regions
     rows = [(side, local[side.rank][side.region]) for side in sides]
@@ -210,15 +210,14 @@ def _sides_table(trace: Events, sides: tuple[Side, ...]) -> pa.Table:
         fields = [region.field(name) for _, region in rows]
         columns[f"{name}_shift"] = [field.shift if field else 0 for field in fields]
         columns[f"{name}_mask"] = [field.mask if field else 0 for field in fields]
-    flags = ("is_send", "in_block")
-    kinds = {name: pa.bool_() if name in flags else pa.int64() for name in columns}
-    return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
+    kinds = {name: np.bool_ if name in ("is_send", "in_block") else np.int64 for name in columns}
+    return {name: np.array(values, kinds[name]) for name, values in columns.items()}
 
 
 _ENDS_PER_SLICE: Final = 2_000_000
 
 
-def flow_pairs(trace: Events, sides: Iterable[Side]) -> Iterator[pa.Table]:
+def flow_pairs(trace: Events, sides: Iterable[Side]) -> Iterator[Arrays]:
     """All flows of the selection, slice by slice."""
     ends = FlowEnds.of(trace, sides)
     for chosen in ends.slices(_ENDS_PER_SLICE):
@@ -230,4 +229,4 @@ def flow_pairs(trace: Events, sides: Iterable[Side]) -> Iterator[pa.Table]:
         for side, of_side, rows in (("send", sends, s), ("wait", waits, w)):
             for name in ("event_id", "block", "warp", "start_ns", "end_ns"):
                 columns[f"{side}_{name}"] = getattr(of_side, name)[rows]
-        yield pa.table(columns)
+        yield columns

@@ -228,7 +228,7 @@ def count_ends(trace: Events) -> dict[tuple[int, int, int], int]:
     # Summaries count spans only.
     stored = {rank for rank, _ in trace.source.summaries} if are_spans else set()
     others = [str(info.rank) for info in trace.manifest.ranks if info.rank not in stored]
-    table = trace.sql(
+    _, rows = trace.rows(
         f"""
         SELECT e.rank, e.launch, r.id, CAST(sum(e.events) AS BIGINT) AS events
         FROM (
@@ -241,5 +241,4 @@ def count_ends(trace: Events) -> dict[tuple[int, int, int], int]:
         WHERE r.id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)
         GROUP BY ALL ORDER BY ALL"""
     )
-    columns = [column.to_pylist() for column in table.columns]
-    return {(rank, launch, region): n for rank, launch, region, n in zip(*columns, strict=True)}
+    return {(rank, launch, region): n for rank, launch, region, n in rows}
