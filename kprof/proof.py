@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
 from kprof.analysis import Finding, Limit, Summary, find
@@ -37,14 +36,6 @@ Progress = Callable[[str, float], None]
 # Fewer, drawn again, say too little about themselves.
 MIN_ROUNDS: Final = 5
 MAX_ROUNDS: Final = 100
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The length of each call of a run, by ordinal, and the shortest span that was delayed."""
-
-    lengths_ns: pd.Series[float]
-    shortest_ns: float
 
 
 @dataclass(frozen=True)
@@ -116,44 +107,34 @@ def verify(proof: Proof, run: Path, progress: Progress = lambda _what, _share: N
     Raises WorkloadError where the command fails, or is another one than was recorded.
     """
     experiment, manifest = proof.experiment, Capture.open(run).manifest
-    sizes = range(len(experiment.delays_ns))
-    found: dict[tuple[int, int], _Run] = {}
+    sizes, rounds = range(len(experiment.delays_ns)), range(proof.num_rounds)
+    lengths: dict[tuple[int, int], pd.Series[float]] = {}
+    shortest: dict[int, float] = {}
     with tempfile.TemporaryDirectory(prefix="kprof-verify-") as scratch:
-        for number in range(proof.num_rounds):
+        for number in rounds:
             # Every size comes first as often as last.
             order = [(number + i) % len(sizes) for i in sizes][:: -1 if number % 2 else 1]
             for turn, size in enumerate(order):
                 share = (number + turn / len(sizes)) / proof.num_rounds
                 progress(f"round {number + 1} of {proof.num_rounds}", share)
-                output = Path(scratch) / f"{number}-{size}.kprof"
-                found[size, number] = _run(proof, manifest, output, experiment.delays_ns[size])
+                trace = _record(proof, manifest, Path(scratch), experiment.delays_ns[size])
+                lengths[size, number] = _lengths_ns(trace, experiment)
+                shortest[size] = _shortest_ns(trace, experiment)
             if not number:
-                _check_delayed(experiment, *(found[size, 0].shortest_ns for size in sizes))
-    common = _common_calls(experiment, list(found.values()))
-    lengths = np.array(
-        [
-            [found[size, number].lengths_ns.loc[common] for number in range(proof.num_rounds)]
-            for size in sizes
-        ],
-        dtype=float,
-    )
-    kept = [experiment.calls.index(call) for call in common]
-    judged = judge(replace(experiment, promised_ns=experiment.promised_ns[:, kept]), lengths)
-    promised_ns = experiment.promised_ns[:, kept].mean(axis=1)
-    verified = Verified(
+                _check_delayed(experiment, shortest[0], shortest[sizes[-1]])
+    # Calls are rows, and a run has a column.
+    table = pd.concat([lengths[size, number] for size in sizes for number in rounds], axis=1)
+    is_common = table.reindex(experiment.calls).notna().all(axis=1).to_numpy()
+    if not is_common.any():
+        raise WorkloadError(
+            "the runs have none of the calls that the finding is about; give the command that was "
+            "recorded, with as many calls"
+        )
+    columns = table.reindex(experiment.calls)[is_common].to_numpy(dtype=float).T
+    verified = judge(
+        replace(experiment, promised_ns=experiment.promised_ns[:, is_common]),
+        columns.reshape(len(sizes), len(rounds), -1),
         finding=proof.finding.id,
-        region=experiment.region,
-        is_at_others=experiment.is_at_others,
-        delays_ns=experiment.delays_ns,
-        call_ns=tuple(judged.call_ns.tolist()),
-        promised_call_ns=tuple(promised_ns.tolist()),
-        shown=judged.shown,
-        low=judged.interval[0],
-        high=judged.interval[1],
-        promised_shown=judged.promised,
-        verdict=judged.verdict,
-        num_rounds=proof.num_rounds,
-        num_calls=len(common),
         command=proof.command,
         created_utc=now_utc(),
     )
@@ -161,12 +142,13 @@ def verify(proof: Proof, run: Path, progress: Progress = lambda _what, _share: N
     return verified
 
 
-def _run(proof: Proof, manifest: Manifest, output: Path, delay_ns: float) -> _Run:
+def _record(proof: Proof, manifest: Manifest, scratch: Path, delay_ns: float) -> Trace:
     """Record the command once, with such a delay."""
     experiment = proof.experiment
     request = RecordRequest(
         proof.command,
-        output,
+        scratch / "run.kprof",
+        force=True,
         num_procs=proof.num_procs,
         arena_bytes=max(info.arena.size_bytes for info in manifest.ranks),
         delays=Delays(experiment.region, delay_ns, experiment.blocks),
@@ -195,11 +177,15 @@ def _run(proof: Proof, manifest: Manifest, output: Path, delay_ns: float) -> _Ru
         )
     if manifest.is_on_one_clock and not trace.is_on_one_clock:
         raise WorkloadError(f"{shown} did not put its ranks on one clock, as it did when recorded")
+    return trace
+
+
+def _lengths_ns(trace: Trace, experiment: Experiment) -> pd.Series[float]:
+    """The length of every call, by its ordinal."""
     summary = Summary.of(trace)
-    lengths_ns = call_lengths(summary).astype(float)
     if experiment.is_linked:
-        lengths_ns = launches_of_calls(summary).groupby("ordinal")["last_ns"].max().diff()
-    return _Run(lengths_ns, _shortest_ns(trace, experiment))
+        return launches_of_calls(summary).groupby("ordinal")["last_ns"].max().diff()
+    return call_lengths(summary).astype(float)
 
 
 def _shortest_ns(trace: Trace, experiment: Experiment) -> float:
@@ -215,23 +201,11 @@ def _shortest_ns(trace: Trace, experiment: Experiment) -> float:
     return math.inf if shortest_ns is None else float(shortest_ns)
 
 
-def _check_delayed(experiment: Experiment, *shortest_ns: float) -> None:
-    """Raise WorkloadError where the kernels took no delays, by the shortest span with each."""
-    if not shortest_ns[-1] - shortest_ns[0] >= experiment.delays_ns[-1] / 2:
+def _check_delayed(experiment: Experiment, without_ns: float, with_ns: float) -> None:
+    """Raise WorkloadError where the kernels took no delays, by the shortest span."""
+    if not with_ns - without_ns >= experiment.delays_ns[-1] / 2:
         raise WorkloadError(
             f"spans of {experiment.region} lasted no longer with a delay: build the kernels with "
             "-DKPROF_DELAYS=1 (kprof's builder does so by itself; Triton kernels and short tracks "
             "take no delays)"
         )
-
-
-def _common_calls(experiment: Experiment, runs: Sequence[_Run]) -> list[int]:
-    common = [
-        call for call in experiment.calls if all(call in run.lengths_ns.index for run in runs)
-    ]
-    if not common:
-        raise WorkloadError(
-            "the runs have none of the calls that the finding is about; give the command that was "
-            "recorded, with as many calls"
-        )
-    return common

@@ -14,7 +14,7 @@ from kprof import abi
 from kprof.devices.build import DELAYS_VARIABLE, BuildOptions, load_library
 from kprof.devices.targets import Target
 from kprof.recording.launcher.record import session
-from kprof.recording.launches.delays import WITHOUT_END, Delaying, Delays, length_of, words_of
+from kprof.recording.launches.delays import Delaying, Delays, length_of, words_of
 from kprof.recording.launches.region_ids import RegionIds
 from kprof.recording.rank.recorder import Recorder
 from kprof.regions import RegionTable
@@ -23,6 +23,7 @@ from kprof.trace import Trace
 FOLDER = Path(__file__).parents[1] / "support" / "announced"
 NUM_BLOCKS, NUM_TILES, THREADS = 4, 3, 128
 DELAY_NS = 3e6
+WITHOUT_END = 1 << 31
 ALL = ((0, WITHOUT_END),)
 
 

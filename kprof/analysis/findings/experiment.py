@@ -38,7 +38,6 @@ _LEAST_STEPS: Final = 4
 _LEAST_EFFECT: Final = 0.25
 
 Ranges = tuple[tuple[int, int], ...]
-_ALL_BLOCKS: Final[Ranges] = ((0, 1 << 31),)
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def experiment_of(
     found = Experiment(
         region=spans.region_names[region],
         is_at_others=is_at_others,
-        blocks=_blocks(finding, np.unique(graph.launch_rank), is_at_others=is_at_others),
+        blocks=_blocks(spans, at),
         delays_ns=delays,
         calls=tuple(replayed.ordinals[call] for call in calls.tolist()),
         promised_ns=replay.call_ends(edits)[:, calls] - graph.call_start[calls],
@@ -139,27 +138,14 @@ def _region(finding: Finding, graph: Graph, is_named: Bools) -> int:
     return int(sums.argmax())
 
 
-def _blocks(finding: Finding, ranks: Ints, *, is_at_others: bool) -> dict[int, Ranges]:
-    """The blocks that get slower, by rank."""
+def _blocks(spans: Spans, at: Ints) -> dict[int, Ranges]:
+    """The blocks of some spans, by rank."""
     found = {}
-    for rank in ranks.tolist():
-        of_rank = [block for other, block in finding.places if other == rank]
-        if not finding.places and (not finding.ranks or rank in finding.ranks):
-            of_rank = list(finding.blocks) or [-1]
-        if -1 in of_rank:
-            named = _ALL_BLOCKS
-        else:
-            named = tuple((block, block + 1) for block in sorted(of_rank))
-        ranges = _complement(named) if is_at_others else named
-        if ranges:
-            found[rank] = ranges
+    for rank in np.unique(spans.rank[at]).tolist():
+        blocks = np.unique(spans.block[at][spans.rank[at] == rank])
+        runs = np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1)
+        found[rank] = tuple((int(run[0]), int(run[-1]) + 1) for run in runs)
     return found
-
-
-def _complement(ranges: Ranges) -> Ranges:
-    edges = [0, *(edge for pair in ranges for edge in pair), _ALL_BLOCKS[0][1]]
-    pairs = zip(edges[::2], edges[1::2], strict=True)
-    return tuple((first, end) for first, end in pairs if first < end)
 
 
 def _delays(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kprof.analysis.findings.experiment import Experiment, shown_of
 from kprof.analysis.replay.spans import Floats, Ints
-from kprof.capture.verified import Verdict
+from kprof.capture.verified import Verdict, Verified
 
 # As parts of the delay. A promise is wrong if the interval is further away than this. judged: the
 # replay is a model, and its other promises are held to a tenth.
@@ -19,19 +18,14 @@ _TOLD: Final = 0.25
 _DRAWS: Final = 400
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The part of the delay that shows, where it lies with 90 %, and what that says; `call_ns` is
-    the length of a call by delay."""
-
-    shown: float
-    interval: tuple[float, float]
-    promised: float
-    verdict: Verdict
-    call_ns: Floats
-
-
-def judge(experiment: Experiment, lengths_ns: Floats) -> Measured:
+def judge(
+    experiment: Experiment,
+    lengths_ns: Floats,
+    *,
+    finding: str = "",
+    command: tuple[str, ...] = (),
+    created_utc: str = "",
+) -> Verified:
     """What `lengths_ns` (delays x rounds x calls) say.
 
     Of every call the median over rounds counts. Rounds are drawn again, all delays of a round
@@ -49,11 +43,26 @@ def judge(experiment: Experiment, lengths_ns: Floats) -> Measured:
     without = [shown(np.delete(every, i)) for i in range(num_rounds)]
     # So few rounds, drawn again, differ less than rounds do.
     wider = float(np.sqrt(num_rounds / (num_rounds - 1)))
-    low, high = min(low, *without), max(high, *without)
-    low, high = measured - wider * (measured - low), measured + wider * (high - measured)
-    promised = shown_of(experiment, experiment.promised_ns.mean(axis=1))
-    return Measured(
-        measured, (low, high), promised, _verdict(promised, low, high), _typical(lengths_ns)
+    low = measured - wider * (measured - min(low, *without))
+    high = measured + wider * (max(high, *without) - measured)
+    promised_ns = experiment.promised_ns.mean(axis=1)
+    promised = shown_of(experiment, promised_ns)
+    return Verified(
+        finding=finding,
+        region=experiment.region,
+        is_at_others=experiment.is_at_others,
+        delays_ns=experiment.delays_ns,
+        call_ns=tuple(_typical(lengths_ns).tolist()),
+        promised_call_ns=tuple(promised_ns.tolist()),
+        shown=measured,
+        low=low,
+        high=high,
+        promised_shown=promised,
+        verdict=_verdict(promised, low, high),
+        num_rounds=num_rounds,
+        num_calls=lengths_ns.shape[2],
+        command=command,
+        created_utc=created_utc,
     )
 
 

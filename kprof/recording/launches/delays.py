@@ -17,8 +17,6 @@ from kprof.capture.manifest import ClockInfo
 from kprof.recording.launches.launch_log import LaunchLog
 from kprof.recording.launches.region_ids import RegionIds
 
-# A range of blocks without an end.
-WITHOUT_END: Final = 1 << 31
 _MANTISSA: Final = (1 << abi.DELAY_MANTISSA_BITS) - 1
 _MOST_SHIFT: Final = (1 << (abi.DELAY_BITS - abi.DELAY_MANTISSA_BITS)) - 1
 _MOST_TICKS: Final = (1 << 32) - 1
@@ -73,38 +71,38 @@ def words_of(delays: Delays, rank: int, region_id: int, ticks_per_second: float)
     return words
 
 
+@dataclass
 class Delaying:
-    """Finds the number that kernels give the region, and stores what they are to do."""
+    """Finds the number that kernels give the region, and stores what they are to do.
 
-    def __init__(
-        self,
-        delays: Delays,
-        rank: int,
-        ticks_per_second: float,
-        store: Callable[[np.ndarray], None],
-        note: Callable[[str], None],
-        is_capturing: Callable[[], bool],
-    ) -> None:
-        self._delays, self._rank, self._ticks_per_second = delays, rank, ticks_per_second
-        self._store, self._note, self._is_capturing = store, note, is_capturing
-        self._names: list[dict[int, str]] = []
-        self._stored = 0
+    `names` are those of regions, by number, of every table of regions so far; `stored` is the
+    number that arenas have.
+    """
+
+    delays: Delays
+    rank: int
+    ticks_per_second: float
+    store: Callable[[np.ndarray], None]
+    note: Callable[[str], None]
+    is_capturing: Callable[[], bool]
+    names: list[dict[int, str]] = field(default_factory=list)
+    stored: int = 0
 
     def introduce(self, _idx: int, _kernel: str, table_idx: int, region_ids: RegionIds) -> None:
         """A kernel with these regions is about to be launched for the first time."""
         table = region_ids.table_as_merged(table_idx)
-        self._names.append({region.id: region.name for region in table.regions})
-        wanted = self._delays.region
-        ids = {number for names in self._names for number, name in names.items() if name == wanted}
+        self.names.append({region.id: region.name for region in table.regions})
+        wanted = self.delays.region
+        ids = {number for names in self.names for number, name in names.items() if name == wanted}
         # The arena has one number for all kernels.
-        others = [names[i] for names in self._names for i in ids if names.get(i, wanted) != wanted]
+        others = [names[i] for names in self.names for i in ids if names.get(i, wanted) != wanted]
         region_id = ids.pop() if len(ids) == 1 and not others else 0
-        if region_id == self._stored:
+        if region_id == self.stored:
             return
         if not region_id:
-            self._note(f"nothing is delayed: kernels number the region {wanted} differently")
-        elif self._is_capturing():
-            self._note(f"nothing is delayed: a graph captures the first launch with {wanted}")
+            self.note(f"nothing is delayed: kernels number the region {wanted} differently")
+        elif self.is_capturing():
+            self.note(f"nothing is delayed: a graph captures the first launch with {wanted}")
             return
-        self._store(words_of(self._delays, self._rank, region_id, self._ticks_per_second))
-        self._stored = region_id
+        self.store(words_of(self.delays, self.rank, region_id, self.ticks_per_second))
+        self.stored = region_id
