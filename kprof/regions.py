@@ -36,6 +36,7 @@ from msgspec import Meta
 
 from kprof.abi import MAX_REGION_ID
 from kprof.errors import RegionError
+from kprof.region_places import places
 
 PAYLOAD_BITS: Final = 32
 # The names of spans that are a warp's whole life begin so, and go on with the kernel's.
@@ -82,7 +83,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """One region of a kernel."""
+    """One region of a kernel. `place` is the line of its source, "kernel.hip:42", if known."""
 
     id: int
     name: str
@@ -90,6 +91,7 @@ class Region(msgspec.Struct, frozen=True):
     kind: Kind = Kind.SPAN
     fields: tuple[Field, ...] = ()
     moment: Moment = Moment.ISSUE
+    place: str = ""
 
     def field(self, name: str) -> Field | None:
         """The payload field called `name`, in upper or lower case as in SQL, or None."""
@@ -188,7 +190,12 @@ def read_header(path: str | Path) -> tuple[RegionTable, dict[str, int]]:
             f"cannot read the region file {path}: {error.strerror}; give the path of the regions.h "
             "that the kernel includes"
         ) from error
-    return _parse(text, str(path))
+    table, ids = _parse(text, str(path))
+    regions = tuple(
+        msgspec.structs.replace(region, place=place)
+        for region, place in zip(table.regions, places(str(path), text, tuple(ids)), strict=True)
+    )
+    return RegionTable(regions, table.flows), ids
 
 
 def parse_regions(text: str, where: str = "regions.h") -> RegionTable:
@@ -382,8 +389,14 @@ def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
     return MergedTables(RegionTable(tuple(merged.values()), tuple(flows)), tuple(id_maps))
 
 
+def without_places(table: RegionTable) -> RegionTable:
+    """The same regions, wherever they stand."""
+    bare = tuple(msgspec.structs.replace(region, place="") for region in table.regions)
+    return RegionTable(bare, table.flows)
+
+
 def _declaration(region: Region) -> Region:
-    return msgspec.structs.replace(region, id=0, name="")
+    return msgspec.structs.replace(region, id=0, name="", place="")
 
 
 def _suffix(region: Region) -> str:

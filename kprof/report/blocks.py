@@ -74,9 +74,10 @@ class Paragraph:
 class Point:
     """One thing that pays: a finding, a limit of the design, or a large part of a call.
 
-    `gain` is its share of the time, `where` says how much that is and in which calls. `details` are
-    sentences for outputs without a section of details; `detail` and `figure` (id, name) are what a
-    page links to. `is_headline`: the headline right above says `fact`.
+    `gain` is its share of the time, `where` says how much that is and in which calls, `place` is
+    the line of its region ("kernel.hip:42"). `details` are sentences for outputs without a section
+    of details; `detail` and `figure` (id, name) are what a page links to. `is_headline`: the
+    headline right above says `fact`.
     """
 
     gain: str
@@ -84,6 +85,7 @@ class Point:
     advice: str
     number: int = 0
     where: str = ""
+    place: str = ""
     details: tuple[str, ...] = ()
     command: str = ""
     id: str = ""

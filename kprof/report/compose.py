@@ -120,6 +120,7 @@ def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str
         advice=finding.advice,
         number=number,
         where=_where(finding),
+        place=report.place_of(finding.region),
         details=finding.details,
         command=report.command_for(finding),
         id=finding.id,

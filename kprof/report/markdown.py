@@ -57,7 +57,13 @@ def _lines(block: Block, tool: str) -> list[str]:
             return [_text(f"{block.lead} {block.text}".strip()), ""]
         case Points():
             points = [
-                (str(each.number or ""), each.gain, each.fact, each.where, each.advice)
+                (
+                    str(each.number or ""),
+                    each.gain,
+                    each.fact,
+                    " · ".join(filter(None, (each.where, each.place))),
+                    each.advice,
+                )
                 for each in block.points
                 if each.depth <= Depth.SUMMARY
             ]

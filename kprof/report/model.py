@@ -152,6 +152,12 @@ class Report:
         table = self.tables.get(name)
         return [] if table is None else table.to_dict("records")
 
+    def place_of(self, region: str | None) -> str:
+        """The line of the source that records a region, "kernel.hip:42"; empty if unknown."""
+        tables = (info.regions.regions for info in self.manifest.ranks)
+        of_name = (each.place for regions in tables for each in regions if each.name == region)
+        return next(filter(None, of_name), "")
+
     @property
     def waits_for_nobody(self) -> str:
         """What the matrix of waits leaves out, in words; empty where all waits name a rank."""

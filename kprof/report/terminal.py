@@ -100,8 +100,8 @@ def _points(block: Points) -> RenderableType:
         grid.add_row(number, _line(point.gain, "bold red"), _line(f"{point.fact}.", "bold"))
         for detail in (*point.details, f"What to do: {point.advice}"):
             grid.add_row("", "", _line(f"{detail}.", "dim"))
-        if point.command:
-            grid.add_row("", "", _line(point.command, "cyan"))
+        for line in filter(None, (point.place, point.command)):
+            grid.add_row("", "", _line(line, "cyan"))
         grid.add_row("", "", "")
     return grid
 

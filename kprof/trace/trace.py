@@ -11,7 +11,8 @@ analyses and exports run over the views, so none needs all events in memory:
               send_event_id, wait_event_id, send_region, wait_region, kernel, ordinal, src, dst,
               slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
               wait_start_ns, wait_end_ns
-    regions   id, name, category, kind, moment (issue, or complete: ends with its memory operations)
+    regions   id, name, category, kind, moment (issue, or complete: ends with its memory
+              operations), place (the line of the source, as kernel.hip:42; empty if unknown)
     launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
     ranks     rank, host, target, device, arch
 

@@ -42,7 +42,7 @@ _ADDED_COLUMNS: Final = frozenset(
     ["event_id", "kernel", "ordinal", "region_id", "category", "kind", "end_ns"]
 )
 # What the tables have of a region, a launch and a rank, and a row for a table that has none.
-_OF_REGION: Final = ("id", "name", "category", "kind", "moment")
+_OF_REGION: Final = ("id", "name", "category", "kind", "moment", "place")
 _OF_LAUNCH: Final = ("launch", "kernel", "ordinal", "num_blocks", "threads_per_block")
 _OF_RANK: Final = ("rank", "host", "target", "device", "arch")
 _NO_REGION: Final = Region(-1, "")

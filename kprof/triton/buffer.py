@@ -24,7 +24,7 @@ import triton.language as tl
 
 from kprof.errors import RecorderError
 from kprof.recording.rank.process import recorder as process_recorder
-from kprof.regions import RegionTable
+from kprof.regions import RegionTable, without_places
 from kprof.triton.regions import Regions
 from kprof.triton.tuning import leave_tuning_alone
 
@@ -133,7 +133,8 @@ def build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
     """The name of a build. Cached by identity, because this runs before every launch."""
     found = _names.get((id(table), num_warps))
     if found is None:
-        build = BuildKey(table, num_warps)
+        # Moving a line compiles nothing anew.
+        build = BuildKey(without_places(table), num_warps)
         _builds[build.name] = build
         found = _names[id(table), num_warps] = table, tl.constexpr(build.name)
     return found[1]

@@ -102,6 +102,7 @@ def instrument(
                 f"{function.__name__} has no statement at {place!r} for {name!r}; its lines are "
                 f"{first_line + tree.lineno - 1} to {first_line + (tree.end_lineno or 1) - 1}"
             )
+        regions.move(name, function.__code__.co_filename, spans.line)
         at_most = None if at_most is None or spans.is_in_loop else at_most + spans.num_found
     tree.args.args.append(ast.arg(_BUFFER))
     tree.args.defaults.append(ast.Constant(None))
@@ -182,7 +183,8 @@ def _outer_first(at: Mapping[str, Place]) -> list[tuple[int, str, Place]]:
 class _Spans:
     """Puts one region's spans around the statements at one place.
 
-    `num_found` is how many it put, `is_in_loop` whether one of them is in a loop.
+    `num_found` is how many it put, `is_in_loop` whether one of them is in a loop, `line` where the
+    first is.
     """
 
     def __init__(self, place: Place, idx: int, first_line: int) -> None:
@@ -191,6 +193,7 @@ class _Spans:
         self._first_line = first_line
         self.num_found = 0
         self.is_in_loop = False
+        self.line = first_line
 
     def around_all(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The kernel's statements with spans added."""
@@ -250,6 +253,8 @@ class _Spans:
     def _wrapped(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         if not statements:
             return []
+        if not self.num_found:
+            self.line = self._first_line + statements[0].lineno - 1
         self.num_found += 1
         for statement in statements:
             _stop_before_returns(statement, self._stop)

@@ -7,11 +7,14 @@ regions = kp.Regions("regions.h")                                  # kernels use
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import triton.language as tl
 
+from kprof.region_places import place
 from kprof.regions import (
     Category,
     FlowRule,
@@ -21,6 +24,7 @@ from kprof.regions import (
     RegionTable,
     parse_fields,
     read_header,
+    without_places,
     word_of,
 )
 
@@ -40,7 +44,8 @@ class Regions:
         self._regions: dict[str, tl.constexpr] = {}
         if path is not None:
             self.table, ids = read_header(path)
-            self._regions = {name: tl.constexpr(self.table[ids[name]]) for name in ids}
+            bare = without_places(self.table)
+            self._regions = {name: tl.constexpr(bare[ids[name]]) for name in ids}
 
     def define(
         self,
@@ -54,10 +59,11 @@ class Regions:
         """Declares a region and returns its id for kernels. `peer=8, slot=24` are payload fields
         and their bits.
 
-        Raises RegionError if the name is taken, a word is unknown, or the fields need more than 32
-        bits.
+        Its place is the line of this call. Raises RegionError if the name is taken, a word is
+        unknown, or the fields need more than 32 bits.
         """
         where = f"region {name!r}"
+        caller = sys._getframe(1)
         fields = parse_fields(
             ", ".join(f"{key}:{bits}" for key, bits in bits_of_field.items()), where
         )
@@ -68,9 +74,17 @@ class Regions:
             word_of(kind, Kind, where),
             fields,
             word_of(moment, Moment, where),
+            place(caller.f_code.co_filename, caller.f_lineno),
         )
         self.table = RegionTable((*self.table.regions, region), self.table.flows)
-        return tl.constexpr(region)
+        return tl.constexpr(without_places(self.table)[region.id])
+
+    def move(self, name: str, file: str, line: int) -> None:
+        """Name the line of a region that stands elsewhere than where it was defined."""
+        moved = msgspec.structs.replace(self.table.by_name(name), place=place(file, line))
+        regions = list(self.table.regions)
+        regions[moved.id - 1] = moved
+        self.table = RegionTable(tuple(regions), self.table.flows)
 
     def flow(self, send: tl.constexpr, wait: tl.constexpr) -> None:
         """Spans of `send` release spans of `wait` with the same source, destination and slot.

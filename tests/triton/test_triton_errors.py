@@ -22,6 +22,8 @@ import kprof.triton as kp  # noqa: E402
 from kprof.errors import RecorderError, RegionError, TargetError  # noqa: E402
 from kprof.recording.launches.launch_buffer import LaunchBuffer  # noqa: E402
 from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
+from kprof.region_places import place  # noqa: E402
+from kprof.triton.buffer import build_name  # noqa: E402
 from kprof.triton.versions import check_version  # noqa: E402
 
 LAUNCH = LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32)
@@ -219,6 +221,27 @@ def test_decorators_of_others_are_put_around_the_copy() -> None:
     assert outer.fn.entered.base_fn is copied.fn
     assert copied.arg_names == ["x", "n", "kprof_buffer"]
     assert sample_kernels.returns_early.arg_names == ["x", "n"]
+
+
+def test_regions_stand_where_they_are_defined_or_where_their_statement_is() -> None:
+    """The build of the code is the same wherever that is."""
+    at = {"dot": "tl.dot", "all": ...}
+    spans = kp.instrument(sample_kernels.plain_matmul, at=at)
+    first = inspect.getsourcelines(sample_kernels.plain_matmul.fn)[1]
+    lines = inspect.getsource(sample_kernels).splitlines()
+    dot = next(i for i, line in enumerate(lines, start=1) if "= tl.dot(" in line)
+    file = sample_kernels.__file__
+    assert [region.place for region in spans.regions.table.regions] == [
+        place(file, dot),
+        place(file, first),
+    ]
+    own, other = kp.Regions(), kp.Regions()
+    one = own.define("one")
+    two = other.define("one")
+    assert own.table.regions[0].place.rpartition(":")[0] == place(__file__, 0)[:-2]
+    assert own.table != other.table
+    assert one.value == two.value
+    assert build_name(own.table, 4).value == build_name(other.table, 4).value
 
 
 def matmul_with_spans(num_stages: int, capsys: pytest.CaptureFixture[str]) -> str:

@@ -180,6 +180,7 @@ def regions(report: Report, figures: Figures) -> list[Block]:
         return []
     error = max(row["percentile_error"] for row in rows)
     sign = "~" if error else ""
+    rows = [row | {"where": report.place_of(row["region"])} for row in rows]
     found = table(
         rows,
         parts.words("region"),
@@ -190,6 +191,7 @@ def regions(report: Report, figures: Figures) -> list[Block]:
         *(parts.time(f"{sign}{name}", f"{name}_ns") for name in ("median", "p95", "p99")),
         parts.time("max", "max_ns"),
         parts.share("of the blocks' time"),
+        *([parts.words("where")] if any(report.place_of(row["region"]) for row in rows) else []),
         title="Regions",
         about=f"Percentiles (~) are estimates, within {100 * error:.1f} %." if error else "",
         what="regions",
