@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, SCREENSHOTS_VARIABLE, chromium, serious_faults, show
+from browsing import NEEDS_CHROMIUM, SCREENSHOTS_VARIABLE, chromium, faults, show
 from kprof import report as reports
 from planted import Plant, simulate
 
@@ -37,7 +37,7 @@ def test_a_slower_candidate_is_longer_on_the_one_axis(tmp_path: Path) -> None:
             browser.save_screenshot(str(folder / f"diff-{scheme}-{width}.png"))
             assert browser.execute_script(OVERFLOW) <= 0, (scheme, width)
             if width == 1280:
-                assert serious_faults(browser) == []
+                assert faults(browser) == []
                 drawn = browser.find_element("id", "two-timelines").rect
                 assert drawn["y"] + drawn["height"] < 1000
         (base_end, left), (candidate_end, _) = browser.execute_script(ENDS)

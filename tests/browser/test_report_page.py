@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, chromium, serious_faults, show
+from browsing import NEEDS_CHROMIUM, chromium, faults, show
 from kprof import report as reports
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -88,9 +88,9 @@ def test_nothing_is_wider_than_the_window_or_loaded_from_elsewhere(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_fault(browser: Any, page: Path, scheme: str) -> None:
+def test_axe_finds_no_fault(browser: Any, page: Path, scheme: str) -> None:
     show(browser, page, scheme=scheme)
-    assert serious_faults(browser) == []
+    assert faults(browser) == []
 
 
 def test_colours_follow_the_scheme(browser: Any, page: Path) -> None:

@@ -8,35 +8,11 @@ from typing import Any
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, show, wait_until
+from browsing import COLORS_OF_ROWS, NEEDS_CHROMIUM, show, wait_until
 from kprof import report as reports
 from planted import CULPRITS, Plant, simulate
 
 pytestmark = NEEDS_CHROMIUM
-# How often each row's pixels are nearest to each rank's colour over the grey of own work: {row: {rank: pixels}}.
-COLORS_OF_ROWS = """
-  const box = document.querySelector("#ribbon .drawn"), canvas = box.querySelector("canvas");
-  const data = JSON.parse(box.querySelector("script").textContent), rows = data.rows.length;
-  const pen = canvas.getContext("2d"), scale = canvas.width / (data.size[0] - data.box[0]);
-  const style = getComputedStyle(box), rgb = name => [1, 3, 5].map(i => parseInt(
-    style.getPropertyValue(name).trim().slice(i, i + 2), 16));
-  const own = rgb("--own"), wide = Math.round(data.box[2] * scale), found = {};
-  const hues = data.hues.map((rank, hue) => [rank, rgb("--culprit-" + hue)]);
-  for (let row = 0; row < rows; row++) {
-    // Beside the middle, where the critical path runs.
-    const y = Math.round((24 + (row + .25) * data.box[3] / rows) * scale), of = found[data.rows[row]] = {};
-    const pixels = pen.getImageData(0, y, wide, 1).data;
-    for (let x = 0; x < wide; x++) {
-      const pixel = pixels.slice(4 * x, 4 * x + 3);
-      let nearest = null, least = 12;
-      for (const [rank, hue] of hues) for (let share = .3; share <= 1; share += .02) {
-        const far = Math.hypot(...hue.map((part, i) => part * share + own[i] * (1 - share) - pixel[i]));
-        if (far < least) { least = far; nearest = rank; }
-      }
-      if (nearest !== null) of[nearest] = (of[nearest] ?? 0) + 1;
-    }
-  }
-  return found;"""
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_other_screens_paper_and_no_scripts(browser: Any, page: Path, folder: Pa
         show(browser, page)
         assert browser.find_elements("css selector", "#gantt canvas") == []
         # The spans of the first finding have an outline there.
-        assert browser.find_elements("css selector", "#gantt svg rect.guilty")
+        assert browser.find_elements("css selector", "#gantt svg path.guilty")
         assert browser.find_elements("css selector", ".picture svg rect.guilty")
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

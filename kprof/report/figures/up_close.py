@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.report.figures.base import CATEGORY_COLORS, Figure
-from kprof.report.figures.over_time import draw_span
 from kprof.report.figures.ribbon import marks_within
-from kprof.report.figures.svg import ROW_GAP, rows_with_time
+from kprof.report.figures.svg import ROW_GAP, Drawing, TimeAxis, rows_with_time
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,12 +74,31 @@ def gantt(report: Report) -> Figure | None:
     drawing.legend(left, 4, [(kind, kind) for kind in kinds])
     row_of = {pair: i for i, pair in enumerate(pairs)}
     its = next(filter(any, (guilty(finding, spans) for finding in report.findings)), None)
-    for i, row in enumerate(spans.to_dict("records")):
-        y = _TOP + row_of[row["rank"], row["block"]] * _HIGH
-        is_guilty = its is not None and bool(its[i])
-        draw_span(drawing, axis, row, y, _HIGH - ROW_GAP, is_guilty=is_guilty)
+    _draw(drawing, axis, spans.assign(its=its if its is not None else False), row_of)
     data = _data(report, pairs, drawing.width, left) if report.calls_up_close else None
     return drawing.figure("gantt", f"Spans of single blocks over {over.what}", data)
+
+
+def _draw(
+    drawing: Drawing, axis: TimeAxis, spans: pd.DataFrame, row_of: dict[tuple[int, int], int]
+) -> None:
+    """One element for all spans of a category, and of what is nested as deep: a page of thousands
+    of elements is slow, and where scripts run, they read the spans."""
+    layers: dict[tuple[int, bool, str], list[tuple[float, float, float, float]]] = {}
+    open_ends: dict[int, list[int]] = {}
+    in_order = spans.sort_values(["start_ns", "end_ns"], ascending=[True, False])
+    for span in in_order.to_dict("records"):
+        row, start_ns, end_ns = (
+            row_of[span["rank"], span["block"]],
+            span["start_ns"],
+            span["end_ns"],
+        )
+        ends = open_ends[row] = [end for end in open_ends.get(row, []) if end > start_ns]
+        box = axis(start_ns), _TOP + row * _HIGH, axis(end_ns) - axis(start_ns), _HIGH - ROW_GAP
+        layers.setdefault((len(ends), bool(span["its"]), span["category"]), []).append(box)
+        ends.append(end_ns)
+    for (_, is_guilty, category), boxes in sorted(layers.items()):
+        drawing.rects(boxes, f"{category} guilty" if is_guilty else category)
 
 
 def guilty(finding: Finding, spans: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -37,9 +37,9 @@ _SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Report, Figures], list[Blo
     ("path", "Critical path", "what determines the length of a call", path),
     ("waits", "Waits", "who waits for whom, and for how long", waits),
     ("blocks", "Blocks", "spans of single blocks, work and waits of all", blocks),
-    ("ranks", "Ranks", "work, waits and efficiency by rank", ranks),
+    ("by-rank", "Ranks", "work, waits and efficiency by rank", ranks),
     ("lifetimes", "Warps of kernels", "waves, tails and the slowest block by kernel", lifetimes),
-    ("launches", "Launches", "how long each took", launches),
-    ("regions", "Regions and rates", "times, GB/s and FLOP/s by region", regions),
+    ("launch-times", "Launches", "how long each took", launches),
+    ("rates", "Regions and rates", "times, GB/s and FLOP/s by region", regions),
     ("clocks", "Clocks and losses", "error bounds, and what was not recorded", clocks),
 )
