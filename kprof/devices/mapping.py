@@ -39,6 +39,7 @@ class SharedFile:
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.posix_fallocate(file, 0, size_bytes)
+            self._made = os.fstat(file)
             self.address = _map(None, size_bytes, mmap.MAP_SHARED, file)
         except OSError:
             self.remove()
@@ -55,18 +56,18 @@ class SharedFile:
             remove(self.path)
 
     def make_private(self) -> None:
-        """Give this process, a forked child, a copy of its own at the same address."""
-        size_bytes = len(self.content)
-        try:
+        """Give this process, a forked child, a copy of its own at the same address: zeros where the
+        file is gone, or another one has its name, which may be shorter."""
+        file = -1
+        with contextlib.suppress(OSError):
             file = open_plain(self.path, os.O_RDWR)
-        except OSError:
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
-            _map(self.address, size_bytes, flags, -1)
-            return
         try:
-            _map(self.address, size_bytes, mmap.MAP_PRIVATE | _MAP_FIXED, file)
+            is_ours = file >= 0 and os.path.samestat(os.fstat(file), self._made)
+            flags = mmap.MAP_PRIVATE | _MAP_FIXED | (0 if is_ours else mmap.MAP_ANONYMOUS)
+            _map(self.address, len(self.content), flags, file if is_ours else -1)
         finally:
-            os.close(file)
+            if file >= 0:
+                os.close(file)
 
 
 def _map(address: int | None, size_bytes: int, flags: int, file: int) -> int:

@@ -171,14 +171,23 @@ def test_a_rank_that_is_killed_before_it_launches_leaves_nothing(
         record_until_killed("nothing")
 
 
-def test_a_forked_child_writes_to_memory_of_its_own(library: ctypes.CDLL, tmp_path: Path) -> None:
-    """It has the buffer of a launch that its parent makes."""
+@pytest.mark.parametrize("becomes", ["kept", "removed", "another"])
+def test_a_forked_child_writes_to_memory_of_its_own(
+    library: ctypes.CDLL, tmp_path: Path, becomes: str
+) -> None:
+    """It has the buffer of a launch that its parent makes. Whoever tidies up /dev/shm may remove the file, and
+    another recording may have made a shorter one."""
     with kprof.session(tmp_path / "run.kprof") as recorder:
         buffer = new_buffer(recorder, "run_marks")
         memory = memory_of(tmp_path / "run.kprof.unfinished")
         assert memory is not None
         arenas = list(memory.glob("*.arena"))
         assert [path.stat().st_mode & 0o777 for path in arenas] == [0o600]
+        if becomes != "kept":
+            arenas[0].unlink()
+        if becomes == "another":
+            arenas[0].write_bytes(bytes(100))
+            arenas[0].chmod(0o600)
         child = os.fork()
         if child == 0:
             try:
