@@ -272,7 +272,8 @@ def _num_rows(run: Path) -> int:
     for path in run.glob("rank-*.parquet"):
         # One that is a pipe now would wait for somebody to write into it.
         if path.is_file():
-            with contextlib.suppress(pa.ArrowException, OSError):
+            # UnicodeDecodeError: of a damaged name of a column
+            with contextlib.suppress(pa.ArrowException, OSError, UnicodeDecodeError):
                 num_rows += pq.read_metadata(path).num_rows
     return num_rows
 
