@@ -85,6 +85,8 @@ def ribbon(
         present[number[place]] = np.minimum(1.0, filled.sum(axis=0) / full[number[place]])
     waits = _waits_sql(summary, of_rank, launches, row)
     for place, found, filled in _filled(_parts(summary, over, waits, width), shape[1], width):
+        if place not in number:
+            continue  # damaged statistics of a file hide its rows from some queries
         share = np.minimum(1.0, filled / full[number[place]])
         kept = _most(share)
         most = np.take_along_axis(share, kept, axis=0)

@@ -48,11 +48,10 @@ def write(
     If there are more than `max_slices` events, short neighbours are merged until the rest fits, and
     a notice says so; None keeps everything. `lines`, such as findings, are drawn above the blocks
     of their ranks. `torch_traces` are files of the PyTorch profiler, one per rank; kernels that
-    both saw align its clock with the device clock. `by` selects a rank's tracks: its blocks, its
-    processors, or the roles of its warps; tracks to be `pinned` have names of their own. A table
-    (.csv, .parquet) has the events alone, with times as they are in the trace. Raises
-    OutputExistsError, or ExportError for an unknown suffix, a profiler file that does not fit, or a
-    disk that refuses. No partial file remains.
+    both saw align its clock with the device clock. `by` selects a rank's tracks; tracks to be
+    `pinned` have names of their own. A table (.csv, .parquet) has the events alone, at the trace's
+    times. Raises OutputExistsError, or ExportError for an unknown suffix, a profiler file that does
+    not fit, or a disk that refuses. No partial file remains.
     """
     from kprof.capture.output import replacing
     from kprof.export.grouping import grouping
@@ -60,18 +59,16 @@ def write(
     from kprof.export.notices import notices
     from kprof.export.pipeline import run
 
-    path = Path(path)
-    if table.is_table(path):
+    if table.is_table(path := Path(path)):
         return table.write_table(trace, path, force=force)
     make_writer = _writer_for(path)
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
     torch_lines, torch_notices = read_overlays(trace, torch_traces)
-    all_lines = (*lines, *torch_lines)
     tracks = replace(grouping(trace, by), pinned=frozenset(pinned))
     say = progress or (lambda _share: None)
     with replacing(path, force=force) as file:
-        tally = run(trace, make_writer(file), max_slices, say, all_lines, tracks)
+        tally = run(trace, make_writer(file), max_slices, say, (*lines, *torch_lines), tracks)
     return ExportSummary(
         path=path,
         num_slices=tally.num_slices,

@@ -8,6 +8,7 @@ import shutil
 import captures
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 from sealing import remove_checksums
 
@@ -22,6 +23,13 @@ def test_damaged_captures_are_read_or_refused_in_a_sentence():
     assert sum(tally.codes.values()) == 6 * 8
     assert {"exit 0", "exit 1"} == set(tally.codes)
     assert len(tally.damages) > 3
+
+
+# Each once ended in an exception: by seed and number.
+@pytest.mark.parametrize(("seed", "number"), [(7, 33)])
+def test_what_once_failed_is_read_or_refused(seed, number):
+    tally = captures.fuzz(seed=seed, captures=1, cpu_s=FAR_TOO_LONG_CPU_S, first=number)
+    assert tally.failures == []
 
 
 def test_the_fuzzer_sees_what_it_looks_for(tmp_path):
