@@ -1,7 +1,8 @@
 """Figures of the documentation, and the files that they come from.
 
 A figure is a number with a unit, outside code. Its source is a file of benchmarks/results that its section names, or else
-its page, as a path or as `python -m benchmarks.NAME`; the figure is one of the file's numbers, rounded.
+its page, as a path or as `python -m benchmarks.NAME`; the figure is one of the file's numbers, rounded. Some figures are
+constants of the code.
 """
 
 from __future__ import annotations
@@ -33,6 +34,15 @@ SIZES: Final = {
     "MiB": 2.0**20,
     "GiB": 2.0**30,
 }
+# Figures that are constants of the code: the file, and what finds the number there, and its unit.
+CONSTANTS: Final = (
+    ("kprof/abi.py", r"^RECORD_BYTES: Final = (\d+)$", "bytes"),
+    ("kprof/abi.py", r"^CHUNK_BYTES: Final = (\d+)$", "bytes"),
+    ("kprof/abi.py", r"^CONTROL_BYTES: Final = (\d+)$", "bytes"),
+    ("kprof/abi.py", r"^assert WAIT_LINE.itemsize == (\d+)$", "bytes"),
+    ("kprof/recording/rank/recorder.py", r"^DEFAULT_ARENA_BYTES: Final = (\d+) << 20$", "MiB"),
+    ("kprof/triton/waits.py", r"^_LATE_NS: Final = ([\d_]+)$", "ns"),
+)
 _NUMBER: Final = r"\d[\d,]*(?:\.\d+)?"
 _FIGURE: Final = re.compile(
     rf"(?<![\w.])({_NUMBER})(?:(?: to |, | and )[+\u2212-]?({_NUMBER}))* ?({'|'.join([*TIMES, *SIZES])}|%|x|points|GB/s)(?![\w/])"
@@ -90,8 +100,8 @@ def _named(text: str) -> frozenset[str]:
 def is_from(figure: Figure, sources: frozenset[str]) -> bool:
     """Whether one of the files has a number that is rounded to the figure."""
     low, high = figure.range
-    for name in sources:
-        for value, unit in _numbers(name):
+    for name in ("", *sources):
+        for value, unit in _numbers(name) if name else _constants():
             scales = TIMES if figure.unit in TIMES else SIZES if figure.unit in SIZES else {}
             if figure.unit in ("%", "points"):
                 candidates = [value, 100 * value, 100 * (value - 1)]
@@ -104,6 +114,16 @@ def is_from(figure: Figure, sources: frozenset[str]) -> bool:
             if any(low <= abs(each) <= high for each in candidates):
                 return True
     return False
+
+
+@functools.cache
+def _constants() -> tuple[tuple[float, str], ...]:
+    found = []
+    for file, pattern, unit in CONSTANTS:
+        match = re.search(pattern, (ROOT / file).read_text(), flags=re.MULTILINE)
+        assert match, f"{file} has nothing like {pattern}"
+        found.append((float(match[1]), unit))
+    return tuple(found)
 
 
 @functools.cache
