@@ -282,6 +282,9 @@ def query(
         help="Embed the trace in the page, so that a click opens a finding in Perfetto.",
     ),
     fail_on=Option(help="Exit with 3 if this holds, like 'load_balance<0.8'. Can be repeated."),
+    against=Option(
+        metavar="EARLIER", help="Also name what takes longer than in this earlier capture."
+    ),
 )
 def report(
     run: Path,
@@ -291,6 +294,7 @@ def report(
     is_json: bool = False,
     is_github: bool = False,
     fail_on: list[str] | None = None,
+    against: Path | None = None,
     force: bool = False,
     dask: str | None = None,
 ) -> None:
@@ -302,9 +306,13 @@ def report(
         reports.check_suffix(output)
         refuse_existing(output, force=force)
     summary = open_summary(run, selection, dask)
+    earlier = None if against is None else open_summary(against, selection, dask)
     with progress_bar() as progress:
         built = reports.build_from(
-            summary, progress=progress, view_command=view_command(run, selection)
+            summary,
+            progress=progress,
+            view_command=view_command(run, selection),
+            earlier=earlier,
         )
     missed = reports.check_bars(built, fail_on or [])
     if output is not None:

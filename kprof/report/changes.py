@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final
 
+from kprof.analysis.calls import launch_starts
 from kprof.analysis.findings import Finding, explain_growth, explain_trace
 from kprof.analysis.findings.facts import Measured
 from kprof.analysis.findings.growth import growth_detail, growth_sentence, measured
@@ -86,20 +87,36 @@ def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Chang
     before, after = Summary.of(base[0]), Summary.of(candidate[0])
     if not (before.trace.is_on_one_clock and after.trace.is_on_one_clock):
         return ()
+    try:
+        return (*_longer(Way.SLOWER, before, after), *_longer(Way.FASTER, after, before))
+    except SelectionError:
+        return ()
+
+
+def slower_than(earlier: Summary, summary: Summary) -> tuple[Change, ...]:
+    """Places that take longer than in an earlier recording, the costliest first.
+
+    Raises ClockError where ranks are not on one clock, and SelectionError where the recordings have
+    no kernel in common, or calls are too large to be replayed.
+    """
+    for one in (earlier, summary):
+        one.trace.require_alignment("a comparison with an earlier recording")
+    kernels = [set(launch_starts(one)["kernel"]) for one in (earlier, summary)]
+    if not kernels[0] & kernels[1]:
+        raise SelectionError("the earlier recording has no kernel of this one; give another")
+    return tuple(_longer(Way.SLOWER, earlier, summary))
+
+
+def _longer(way: Way, shorter: Summary, longer: Summary) -> list[Change]:
+    """What takes longer on one side than on the other."""
+    replayed = calls_to_replay(shorter)
+    there = shorter, replayed.ordinals if replayed else ()
     found = []
-    for way, sides in ((Way.SLOWER, (before, after)), (Way.FASTER, (after, before))):
-        try:
-            explanation = explain_growth(*sides)
-        except SelectionError:
-            return ()
-        is_gone = way is Way.FASTER
-        for finding in explanation.findings:
-            replayed = calls_to_replay(sides[0])
-            there = sides[0], replayed.ordinals if replayed else ()
-            seen = measured(finding, (sides[1], finding.calls), there)
-            text = growth_sentence(finding, seen, is_gone=is_gone)
-            found.append(Change(way, finding, text, seen))
-    return tuple(found)
+    for finding in explain_growth(shorter, longer).findings:
+        seen = measured(finding, (longer, finding.calls), there)
+        text = growth_sentence(finding, seen, is_gone=way is Way.FASTER)
+        found.append(Change(way, finding, text, seen))
+    return found
 
 
 def causes_of(

@@ -7,6 +7,7 @@ from typing import Final
 from kprof.analysis import Finding, Limit
 from kprof.analysis.findings.found import Ingredient, Rest
 from kprof.analysis.findings.limits import by_design
+from kprof.analysis.findings.words import lowered
 from kprof.analysis.wording import counted, duration, members, percent
 from kprof.report.blocks import (
     Bar,
@@ -22,6 +23,7 @@ from kprof.report.blocks import (
     Tone,
     capitalised,
 )
+from kprof.report.changes import Change
 from kprof.report.figures import Figure, all_figures
 from kprof.report.figures.small import picture
 from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS, Report
@@ -85,6 +87,11 @@ def _answer(report: Report, figures: dict[str, Figure]) -> list[Block]:
         blocks.append(Points(tuple(points), at_most))
     rest = report.found.rest
     said = [rest.sentence] if rest is not subject else []
+    if report.grown and report.is_even:
+        said = [f"Within this recording, {lowered(rest.sentence)}"]
+    if report.grown == ():
+        more = "else " if report.findings else ""
+        said.append(f"Nothing {more}takes longer than in the earlier recording")
     if said := [text for text in (*said, rest.below) if text]:
         blocks.append(Paragraph(f"{'. '.join(said)}.", tone=Tone.FINE))
     return blocks
@@ -98,6 +105,7 @@ def _points(report: Report, figures: dict[str, Figure]) -> list[Point]:
         _of_finding(report, number, finding, figures)
         for number, finding in enumerate(report.findings, start=1)
     ]
+    points += [_of_change(change) for change in report.grown or ()]
     limits = [limit for limit in found.rest.limits if limit is not found.subject]
     return points + [_of_limit(limit) for limit in limits[: max(0, _FEWEST_POINTS - len(points))]]
 
@@ -128,6 +136,18 @@ def _of_finding(report: Report, number: int, finding: Finding, figures: dict[str
         figure=(figure, _NAMES[figure]) if figure else None,
         picture=picture(report, finding) if figures else None,
         is_headline=finding is report.found.subject,
+    )
+
+
+def _of_change(change: Change) -> Point:
+    """What takes longer than in an earlier recording."""
+    details = (change.detail,) if change.detail else ()
+    return Point(
+        gain=f"−{percent(change.finding.share)}",  # noqa: RUF001
+        fact=change.sentence,
+        advice="look at what was changed there since the earlier recording",
+        where=change.detail,
+        details=details,
     )
 
 

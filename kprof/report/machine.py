@@ -19,6 +19,7 @@
                     verified: {region, is_at_others, delays_ns, call_ns, promised_call_ns, shown,
                                low, high, promised_shown, verdict, ...} | null,
                     view: "command that opens the trace there" | null}],
+      "grown": [row as in `changes` of `kprof diff`, slower than in the earlier recording] | null,
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]],
                ingredients: [{region, share, gb_s, of_ceiling, rate, speed, advice}], limits, below,
                differences: [{region, is_gap, by, slow, best, factor, gain_ns, share, sentence}],
@@ -69,6 +70,7 @@ def to_json(report: Report) -> bytes:
             finding_row(finding) | {"view": report.command_for(finding) or None}
             for finding in report.findings
         ],
+        "grown": None if report.grown is None else [change.row() for change in report.grown],
         "rest": rest_row(report.found.rest),
         "calls": {
             "replayed": report.found.calls,

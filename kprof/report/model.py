@@ -13,6 +13,7 @@ from msgspec import structs
 from kprof import analysis
 from kprof.analysis import DoubtKind, Finding, Findings, Limit, Part
 from kprof.analysis.balance import run_time_ns
+from kprof.analysis.findings.found import Rest
 from kprof.analysis.hung import spans_before
 from kprof.analysis.ribbon import Ribbon, ribbon
 from kprof.analysis.summary import Summary
@@ -29,6 +30,7 @@ from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
 from kprof.capture.manifest import Manifest
 from kprof.errors import ClockError, KprofError, SelectionError
+from kprof.report.changes import Change, slower_than
 from kprof.report.in_trace import window_ns
 from kprof.trace import Trace
 from kprof.trace.views import can_use_summaries, launches_sql
@@ -63,7 +65,8 @@ class Report:
     is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
     `parts` is where the time of all blocks goes. `close_ups` has, by id, the spans of the two
     tracks that show a finding (of the first findings). `before_hang` are the finished spans of
-    tracks whose last wait never ended. `ribbon` is None of one rank.
+    tracks whose last wait never ended. `ribbon` is None of one rank. `grown` is what takes longer
+    than in an earlier recording, and that no finding names; None without one.
     """
 
     manifest: Manifest
@@ -87,6 +90,7 @@ class Report:
     close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     calls_up_close: tuple[CallUpClose, ...] = ()
     view_command: str = "kprof view RUN"
+    grown: tuple[Change, ...] | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -96,12 +100,17 @@ class Report:
     @property
     def verdict(self) -> str:
         """The first sentence that readers see, and often the only one."""
-        return self.found.headline
+        return self.grown[0].sentence if self.grown and self.is_even else self.found.headline
+
+    @property
+    def is_even(self) -> bool:
+        """Whether nothing stands out within this recording."""
+        return isinstance(self.found.subject, Rest)
 
     @property
     def advice(self) -> str:
         """What to do about the verdict; empty if nothing is wrong."""
-        return self.found.advice
+        return "" if self.grown and self.is_even else self.found.advice
 
     @property
     def are_times_known(self) -> bool:
@@ -196,13 +205,19 @@ def build(
 
 
 def build_from(
-    summary: Summary, *, progress: Progress | None = None, view_command: str = "kprof view RUN"
+    summary: Summary,
+    *,
+    progress: Progress | None = None,
+    view_command: str = "kprof view RUN",
+    earlier: Summary | None = None,
 ) -> Report:
-    """Like `build`, for a trace that is already summarised."""
+    """Like `build`, for a trace that is already summarised. Raises like `slower_than` where an
+    `earlier` recording cannot be compared with it."""
     say = progress or (lambda _what, _share: None)
     trace = summary.trace
     say("findings", 0.6)
     found = analysis.find(summary)
+    grown = None if earlier is None else _not_named(slower_than(earlier, summary), found)
     say("tables", 0.85)
     tables, refused = _tables(summary)
     over = focus(summary)
@@ -234,9 +249,17 @@ def build_from(
             summary, found, over, tables, sorted(to_look_at[:_MOST_RANKS])
         ),
         view_command=view_command,
+        grown=grown,
     )
     say("done", 1.0)
     return report
+
+
+def _not_named(changes: Sequence[Change], found: Findings) -> tuple[Change, ...]:
+    """The changes whose place and region no finding names."""
+    named = {(one.ranks, one.blocks, one.links, one.region) for one in found.findings}
+    of = [(one, one.finding) for one in changes]
+    return tuple(one for one, at in of if (at.ranks, at.blocks, at.links, at.region) not in named)
 
 
 def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, KprofError]]:

@@ -55,6 +55,63 @@ def test_a_change_has_a_direction(kprof, base, slower, order, change):
     assert f"A launch of all_reduce went from {change}" in result.out
 
 
+def test_a_report_names_what_takes_longer_than_in_an_earlier_recording(kprof, base, slower):
+    """Within the recording nothing does: all blocks of all calls are alike."""
+    result = kprof("report", slower, "--against", base)
+    assert (
+        "copy of rank 0 takes 1.5x as long per block as before; undoing it would save" in result.out
+    )
+    assert "Within this recording, " in result.out
+    assert "What to do: look at what was changed there" in result.out
+    document = json.loads(kprof("report", slower, "--against", base, "--json").out)
+    (row,) = document["grown"]
+    assert (row["way"], row["region"], document["verdict"]) == ("slower", "copy", row["sentence"])
+    assert row["share"] == pytest.approx(1 / 3, abs=0.01)
+    assert json.loads(kprof("report", slower, "--json").out)["grown"] is None
+
+
+def test_a_report_says_that_nothing_takes_longer(kprof, base, slower):
+    result = kprof("report", base, "--against", slower)
+    assert "Nothing takes longer than in the earlier recording." in result.out
+    assert json.loads(kprof("report", base, "--against", slower, "--json").out)["grown"] == []
+
+
+def write_two_ranks(path, duration_ns, is_aligned=True, kernel="all_reduce"):
+    """Rank 1 copies for longer than rank 0."""
+    build = TraceBuilder(REGIONS, 2, is_aligned=is_aligned)
+    for i in range(6):
+        build.launch(i + 1, kernel)
+        for rank in (0, 1):
+            build.span(
+                rank=rank,
+                launch=i + 1,
+                region="copy",
+                start_ns=100_000 * (i + 1),
+                duration_ns=duration_ns if rank else 10_000,
+            )
+    return build.write(path).path
+
+
+def test_what_is_a_finding_is_not_said_again(kprof, tmp_path):
+    before = write_two_ranks(tmp_path / "before.kprof", 10_000)
+    now = write_two_ranks(tmp_path / "now.kprof", 30_000)
+    document = json.loads(kprof("report", now, "--against", before, "--json").out)
+    (found,) = document["findings"]
+    assert (found["ranks"], found["region"], document["grown"]) == ([1], "copy", [])
+
+
+def test_an_earlier_recording_that_cannot_be_compared_is_refused(kprof, base, tmp_path):
+    apart = write_two_ranks(tmp_path / "apart.kprof", 10_000, is_aligned=False)
+    assert "a comparison with an earlier recording" in kprof("report", base, "--against", apart).err
+    other = write_two_ranks(tmp_path / "other.kprof", 10_000, kernel="gemm")
+    build = TraceBuilder(REGIONS, 1)
+    build.span(rank=0, region="copy", start_ns=0, duration_ns=10)
+    one = build.write(tmp_path / "one.kprof").path
+    assert "has no kernel of this one" in kprof("report", one, "--against", base).err
+    assert kprof("report", base, "--against", other).code == 2
+    assert "does not exist" in kprof("report", one, "--against", tmp_path / "none").err
+
+
 def test_json_holds_every_row(kprof, base, slower):
     report = json.loads(kprof("diff", base, slower, "--json").out)
     rows = [row for row in report["rows"] if row["level"] == "launch"]
