@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -16,8 +17,12 @@ def kept_source(kernel: str, regions: str = "") -> Path:
     folder = cache_dir() / "sources-of-tests" / digest[:20]
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        # Several processes may write it at once.
-        temporary = folder / f"{name}-{os.getpid()}.tmp"
-        temporary.write_text(text)
-        temporary.replace(folder / name)
+        # What is there stays: a compiler of another process may read it. A file that takes its place may
+        # even have the number (inode) that the other one had, and clang takes them for one file.
+        if not (folder / name).exists():
+            temporary = folder / f"{name}-{os.getpid()}.tmp"
+            temporary.write_text(text)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, folder / name)
+            temporary.unlink()
     return folder / "kernel.hip"
