@@ -150,6 +150,9 @@ MOST_AT_ONE_PLACE: Final = 0.5
 # Of fewer calls nobody can say that they take longer and longer. chance: 4 rise in one of 24 runs.
 CALLS_THAT_GROW: Final = 5
 GROWTH_CORRELATION: Final = 0.8
+# With a step of more than this part of the whole rise, calls are of two or three sizes, in their
+# order. accuracy: what grows evenly by 0.3 to 5 times in 6 calls has steps of up to 0.4.
+STEP_OF_SIZES: Final = 0.45
 # In all calls, from this part of them on. accuracy: noise hides a cause in one of ten.
 NEARLY_ALL_CALLS: Final = 0.9
 

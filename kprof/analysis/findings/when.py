@@ -10,6 +10,7 @@ from kprof.analysis.findings.thresholds import (
     CALLS_THAT_GROW,
     GROWTH_CORRELATION,
     NEARLY_ALL_CALLS,
+    STEP_OF_SIZES,
 )
 from kprof.analysis.replay.spans import Bools, Floats
 
@@ -49,8 +50,11 @@ def when_of(
 
 
 def grows(by_call: Floats) -> bool:
-    """Whether the values rise with the numbers of their calls."""
+    """Whether the values rise with the numbers of their calls, by many steps: calls of two or three
+    sizes may be in the order of their sizes."""
     if len(by_call) < CALLS_THAT_GROW or by_call.std() == 0:
+        return False
+    if np.diff(np.sort(by_call)).max() > STEP_OF_SIZES * np.ptp(by_call):
         return False
     numbers = np.arange(len(by_call))
     return bool(np.corrcoef(numbers, by_call)[0, 1] > GROWTH_CORRELATION)
