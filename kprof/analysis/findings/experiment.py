@@ -94,7 +94,7 @@ def experiment_of(
         most=most,
         is_linked=graph.is_linked,
     )
-    shown = shown_of(found, found.promised_ns.mean(axis=1))
+    shown = float(shown_of(found, found.promised_ns).mean())
     if (1 - shown if is_at_others else shown) < least_effect:
         _refuse(finding, "others hide it, so that a delay would not tell; mend those first")
     return found
@@ -182,7 +182,9 @@ def _edit(graph: Graph, at: Ints, delay_ns: float) -> Edit:
     )
 
 
-def shown_of(experiment: Experiment, lengths_ns: Floats) -> float:
-    """Which part of a delay shows in a call: the slope of a line through the lengths by delay."""
+def shown_of(experiment: Experiment, lengths_ns: Floats) -> Floats:
+    """Which part of a delay shows in every call: the slope of a line through its lengths by delay
+    (delays x calls)."""
     away = np.array(experiment.delays_ns) - np.mean(experiment.delays_ns)
-    return float((away * lengths_ns).sum() / (away**2).sum() / experiment.most)
+    shown: Floats = away @ lengths_ns / (away**2).sum() / experiment.most
+    return shown

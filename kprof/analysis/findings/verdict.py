@@ -28,13 +28,18 @@ def judge(
 ) -> Verified:
     """What `lengths_ns` (delays x rounds x calls) say.
 
-    Of every call the median over rounds counts. Rounds are drawn again, all delays of a round
-    together: what disturbs a round, disturbs all of it.
+    Of every call the median over rounds counts, and of all calls the one in the middle, by how far
+    off its promise it is: where other programs have the cores, single calls take many times as
+    long. Rounds are drawn again, all delays of a round together: what disturbs a round, disturbs
+    all of it.
     """
     num_rounds = lengths_ns.shape[1]
+    promised_of_calls = shown_of(experiment, experiment.promised_ns)
+    promised = float(promised_of_calls.mean())
 
     def shown(rounds: Ints) -> float:
-        return shown_of(experiment, _typical(lengths_ns[:, rounds]))
+        typical = np.median(lengths_ns[:, rounds], axis=1)
+        return promised + float(np.median(shown_of(experiment, typical) - promised_of_calls))
 
     every = np.arange(num_rounds)
     measured = shown(every)
@@ -45,25 +50,29 @@ def judge(
     wider = float(np.sqrt(num_rounds / (num_rounds - 1)))
     low = measured - wider * (measured - min(low, *without))
     high = measured + wider * (max(high, *without) - measured)
-    promised_ns = experiment.promised_ns.mean(axis=1)
-    promised = shown_of(experiment, promised_ns)
+    typical = np.median(lengths_ns, axis=1)
     return Verified(
         finding=finding,
         region=experiment.region,
         is_at_others=experiment.is_at_others,
         delays_ns=experiment.delays_ns,
-        call_ns=tuple(_typical(lengths_ns).tolist()),
-        promised_call_ns=tuple(promised_ns.tolist()),
-        shown=measured,
-        low=low,
-        high=high,
-        promised_shown=promised,
+        call_ns=tuple(np.median(typical, axis=1).tolist()),
+        promised_call_ns=tuple(np.median(experiment.promised_ns, axis=1).tolist()),
+        shown=_told(measured),
+        low=_told(low),
+        high=_told(high),
+        promised_shown=_told(promised),
         verdict=_verdict(promised, low, high),
         num_rounds=num_rounds,
         num_calls=lengths_ns.shape[2],
         command=command,
         created_utc=created_utc,
     )
+
+
+def _told(share: float) -> float:
+    """To a tenth of a percent, and never -0."""
+    return round(share, 3) or 0.0
 
 
 def _verdict(promised: float, low: float, high: float) -> Verdict:
@@ -73,9 +82,3 @@ def _verdict(promised: float, low: float, high: float) -> Verdict:
         return Verdict.NOT_CONFIRMED
     is_told = promised - low <= _TOLD * scale and high - promised <= _TOLD * scale
     return Verdict.CONFIRMED if is_told else Verdict.TOO_NOISY
-
-
-def _typical(lengths_ns: Floats) -> Floats:
-    """The mean length of a call by delay, of medians over rounds."""
-    typical: Floats = np.median(lengths_ns, axis=1).mean(axis=1)
-    return typical
