@@ -94,7 +94,7 @@ def experiment_of(
         most=most,
         is_linked=graph.is_linked,
     )
-    shown = float(shown_of(found, found.promised_ns).mean())
+    shown = float(np.median(shown_of(found, found.promised_ns)))
     if (1 - shown if is_at_others else shown) < least_effect:
         _refuse(finding, "others hide it, so that a delay would not tell; mend those first")
     return found

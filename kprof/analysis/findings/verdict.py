@@ -35,7 +35,7 @@ def judge(
     """
     num_rounds = lengths_ns.shape[1]
     promised_of_calls = shown_of(experiment, experiment.promised_ns)
-    promised = float(promised_of_calls.mean())
+    promised = float(np.median(promised_of_calls))
 
     def shown(rounds: Ints) -> float:
         typical = np.median(lengths_ns[:, rounds], axis=1)
