@@ -140,6 +140,9 @@ ALL_BUT_FEW: Final = 0.9
 NOT_BY_CHANCE: Final = 5
 # A block of a slow rank belongs to the rank if this part of its calls are the rank's. accuracy.
 CALLS_OF_OUTER: Final = 0.7
+# One in each of so many calls, and never two, moves. chance: of 8 calls 7 have just one spike in
+# one of 300 runs, whatever the rate of spikes.
+ONE_IN_MOST: Final = 0.8
 # Places, each in calls of its own, that make a cause that moves. chance: of two, one is noise.
 LEAST_TO_MOVE: Final = 3
 # A cause that moves is in at most this part of the calls at one place. judged: else it is there.

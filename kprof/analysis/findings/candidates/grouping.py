@@ -31,6 +31,7 @@ from kprof.analysis.findings.thresholds import (
     NOT_BY_CHANCE,
     OFTEN,
     ONCE_RATIO,
+    ONE_IN_MOST,
     SAME_CALLS,
     SHARED_CLASSES,
     UNEVEN,
@@ -104,7 +105,10 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     if not is_several:
         return factor < wanted and not _is_unlike(basis, candidate, factor)
     # Of several places no element may be left that would tell noise.
-    return factor < wanted or (candidate.is_moving and not _is_unlike(basis, candidate, factor))
+    is_noise = not _is_unlike(basis, candidate, factor)
+    if candidate.is_moving and calls >= max(NOT_BY_CHANCE, ONE_IN_MOST * basis.num_calls):
+        return is_noise
+    return factor < wanted or (candidate.is_moving and is_noise)
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
