@@ -68,6 +68,8 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
     shutil.rmtree(folder)
+    # It may have chosen a place for builds there.
+    cache._of_this_process.cache_clear()
 
 
 @pytest.fixture
