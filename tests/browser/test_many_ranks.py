@@ -90,5 +90,5 @@ def test_on_paper_they_are_pictures(
     for picture in ("#ribbon svg.cells", "#gantt .drawn > svg"):
         width, height = browser.execute_script(BOX, picture)
         assert width > 400, picture
-        assert height > 80, picture
+        assert height > min(80, 15 * num_ranks), picture
     assert browser.execute_script(OVERFLOW) <= 0
