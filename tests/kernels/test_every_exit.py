@@ -183,7 +183,7 @@ def test_record_can_be_interrupted_at_every_step(
     output = tmp_path / "run.kprof"
     finish: list[Callable[[], object]] = []
 
-    def play(*_: object) -> Outcome:
+    def play(*_: object, **_options: object) -> Outcome:
         with without_faults():
             left.put_into(unfinished_of(output))
         return Outcome(137, False, 1.0)
