@@ -36,6 +36,9 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, most_events: int) -> str:
     ours, theirs = pty.openpty()
     with monkeypatch.context() as patch, os.fdopen(theirs, "w") as terminal:
         patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", "80")
+        for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+            patch.delenv(name, raising=False)
         patch.setattr(sys, "stderr", terminal)
         say(0, most_events)
         terminal.flush()
