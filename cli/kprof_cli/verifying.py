@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ _EXIT_UNLESS_CONFIRMED = 3
     finding=Option(help="The finding of kprof report, by id or number."),
     rounds=Option(metavar="N", help="Run CMD so often with each delay, and without one."),
     nproc=Option(help="Start CMD on this many ranks with torchrun. Default: as it was recorded."),
+    is_yes=Option("--yes", help="Run the command that the capture names without asking."),
 )
 def verify(
     run: Path,
@@ -31,11 +34,12 @@ def verify(
     finding: str = "1",
     rounds: int = 5,
     nproc: int | None = None,
+    is_yes: bool = False,
     is_json: bool = False,
 ) -> None:
     """Run the command of a capture again, to see on the machine whether a finding is the cause.
 
-    Exits with 3 unless the finding is confirmed.
+    Asks before it runs what the capture names. Exits with 3 unless the finding is confirmed.
     """
     import msgspec
 
@@ -43,6 +47,8 @@ def verify(
     from kprof.capture.verified import Verdict
 
     tried = proof.prepare(run, finding, command=workload or (), num_procs=nproc, num_rounds=rounds)
+    if not workload and not is_yes:
+        _ask(run, shlex.join(tried.command))
     with progress_bar() as progress:
         verified = proof.verify(tried, run, progress)
     if is_json:
@@ -54,6 +60,19 @@ def verify(
     note(f"kept in {run}; kprof report shows it with the finding")
     if verified.verdict is not Verdict.CONFIRMED:
         raise typer.Exit(_EXIT_UNLESS_CONFIRMED)
+
+
+def _ask(run: Path, recorded: str) -> None:
+    """A capture may be somebody else's, and what it names is not run unseen. Raises SelectionError
+    where nobody can be asked."""
+    from kprof.errors import SelectionError
+
+    if not sys.stdin.isatty():
+        raise SelectionError(
+            f"{run} names the command {recorded}; give it after --, or --yes to run it as it is"
+        )
+    note(f"{run} names the command {recorded}")
+    typer.confirm("Run it?", abort=True, err=True)
 
 
 def _print(verified: Verified) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -57,7 +58,7 @@ def change_manifest(run: Path, **fields: Any) -> None:
 
 
 def test_a_cause_is_confirmed_and_kept(kprof: Kprof, run: Path) -> None:
-    result = kprof("verify", run, "--finding", "1", "--rounds", 2)
+    result = kprof("verify", run, "--yes", "--finding", "1", "--rounds", 2)
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0] == f"finding    {FINDING}; fixing it would save up to 51 %"
@@ -94,6 +95,32 @@ def test_kernels_run_with_delays_in_them(
     assert (result.code == 0) == (kept.verdict.value == "confirmed")
     assert kept.num_calls == 6
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_a_capture_names_is_not_run_unseen(
+    kprof: Kprof, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "ran"
+    change_manifest(run, command=["touch", f"{ran}\x1b[2J"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    result = kprof("verify", run, "--rounds", 2)
+    assert "names the command touch " in result.error_line
+    assert result.error_line.endswith("give it after --, or --yes to run it as it is")
+    assert result.code == 2
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    result = kprof("verify", run, "--rounds", 2)
+    assert "Run it? [y/N]" in result.err
+    assert result.code
+    assert "\x1b" not in result.err
+    assert not list(tmp_path.glob("ran*"))
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert "without creating a kprof recorder" in kprof("verify", run, "--rounds", 2).err
+    assert list(tmp_path.glob("ran*"))
 
 
 def test_unknown_findings_and_rounds(kprof: Kprof, run: Path) -> None:
