@@ -20,21 +20,11 @@ from kprof.hangs.report import lines_of, make_report
 from kprof.hangs.state import RunState
 from kprof.recording.rank.recorder import Recorder
 from sharing import sharing_memory
+from tiles_kernel import FOLDER, THREADS, Arguments
 
-FOLDER = Path(__file__).parents[1] / "support" / "announced"
 NUM_BLOCKS = 3
-THREADS = 128
 STANDS = 2
 IN_GEMM = [("tile", 1), ("gemm", 1)]
-
-
-class _Arguments(ctypes.Structure):
-    _fields_ = [
-        ("words", ctypes.c_uint64),
-        ("block", ctypes.c_uint32),
-        ("num_tiles", ctypes.c_uint32),
-        ("is_per_block", ctypes.c_uint32),
-    ]
 
 
 class Tiles:
@@ -52,7 +42,7 @@ class Tiles:
     def launch(self, *, stands: bool, is_per_block: bool, num_tiles: int = 4) -> None:
         """Returns when the launch has ended, or stands."""
         block = STANDS if stands else NUM_BLOCKS
-        arguments = _Arguments(self._words.ctypes.data, block, num_tiles, is_per_block)
+        arguments = Arguments(self._words.ctypes.data, block, num_tiles, is_per_block)
         buffer = self.recorder.launch("tiles", num_blocks=NUM_BLOCKS, threads_per_block=THREADS)
         call = ctypes.byref(arguments), NUM_BLOCKS, THREADS, buffer.packed()
         if not stands:

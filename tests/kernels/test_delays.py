@@ -19,21 +19,12 @@ from kprof.recording.launches.region_ids import RegionIds
 from kprof.recording.rank.recorder import Recorder
 from kprof.regions import RegionTable
 from kprof.trace import Trace
+from tiles_kernel import FOLDER, THREADS, Arguments
 
-FOLDER = Path(__file__).parents[1] / "support" / "announced"
-NUM_BLOCKS, NUM_TILES, THREADS = 4, 3, 128
+NUM_BLOCKS, NUM_TILES = 4, 3
 DELAY_NS = 3e6
 WITHOUT_END = 1 << 31
 ALL = ((0, WITHOUT_END),)
-
-
-class _Arguments(ctypes.Structure):
-    _fields_ = [
-        ("words", ctypes.c_uint64),
-        ("block", ctypes.c_uint32),
-        ("num_tiles", ctypes.c_uint32),
-        ("is_per_block", ctypes.c_uint32),
-    ]
 
 
 def durations_of(
@@ -47,7 +38,7 @@ def durations_of(
             directory, rank=0, world_size=1, regions=FOLDER / "regions.h", delays=delays
         )
         for _ in range(2):
-            arguments = _Arguments(words.ctypes.data, NUM_BLOCKS, NUM_TILES, is_per_block)
+            arguments = Arguments(words.ctypes.data, NUM_BLOCKS, NUM_TILES, is_per_block)
             buffer = recorder.launch(
                 "tiles",
                 num_blocks=NUM_BLOCKS,
