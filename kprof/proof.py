@@ -21,6 +21,7 @@ from kprof.analysis.calls import call_lengths, launches_of_calls
 from kprof.analysis.findings.experiment import Experiment, experiment_of
 from kprof.analysis.findings.verdict import judge
 from kprof.analysis.wording import counted, duration
+from kprof.capture.database import sql_text
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Manifest
 from kprof.capture.verified import Verified, keep_verified
@@ -195,9 +196,9 @@ def _shortest_ns(trace: Trace, experiment: Experiment) -> float:
         for rank, ranges in experiment.blocks.items()
         for first, end in ranges
     )
-    region = experiment.region.replace("'", "''")
-    sql = f"SELECT min(duration_ns) AS ns FROM events WHERE region = '{region}' AND ({places})"
-    (shortest_ns,) = trace.query(sql).column("ns").to_pylist()
+    region = sql_text(experiment.region)
+    sql = f"SELECT min(duration_ns) FROM events WHERE region = {region} AND ({places})"
+    _, [(shortest_ns,)] = trace.rows(sql)
     return math.inf if shortest_ns is None else float(shortest_ns)
 
 

@@ -1,4 +1,4 @@
-"""Where regions stand in their sources, for editors and terminals that follow `kernel.hip:42`."""
+"""The source line of each region, as `kernel.hip:42`, which editors and terminals open."""
 
 from __future__ import annotations
 

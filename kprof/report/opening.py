@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.analysis import Finding, Findings, Limit
+from kprof.capture.database import sql_text
 from kprof.export import By, write
 from kprof.export.links import ONLINE_UI, DeepLink, PinnedTrack
 from kprof.export.model import ExportSummary, OverlayLine
@@ -262,8 +263,7 @@ def _of_finding(place: Place, region: str, rank: str, block: str) -> str:
     """Whether a row may show the finding, in SQL: it is of its region, on one of its tracks."""
     if place.region is None and place.own_ns is None:
         return "true"
-    name = (place.region or "").replace("'", "''")
-    return f"({region} = '{name}' AND {_on(place, rank, block)})"
+    return f"({region} = {sql_text(place.region or '')} AND {_on(place, rank, block)})"
 
 
 def _on(place: Place, rank: str, block: str) -> str:

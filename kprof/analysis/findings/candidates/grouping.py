@@ -104,11 +104,11 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     wanted = ONCE_RATIO if effective <= 1.5 * num_lone else FEW_RATIO
     if not is_several:
         return factor < wanted and not _is_unlike(basis, candidate, factor)
+    if not candidate.is_moving:
+        return factor < wanted
+    is_in_most = calls >= max(NOT_BY_CHANCE, ONE_IN_MOST * basis.num_calls)
     # Of several places no element may be left that would tell noise.
-    is_noise = not _is_unlike(basis, candidate, factor)
-    if candidate.is_moving and calls >= max(NOT_BY_CHANCE, ONE_IN_MOST * basis.num_calls):
-        return is_noise
-    return factor < wanted or (candidate.is_moving and is_noise)
+    return (factor < wanted and not is_in_most) or not _is_unlike(basis, candidate, factor)
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
