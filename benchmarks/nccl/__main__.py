@@ -10,6 +10,7 @@ program (host.cu), so that their kernels run beside each other, or processes of 
     late     40 plants: a rank is late by 200 us to 20 ms, by a sleep, a busy kernel before, or a slow host. Right where that
              rank is named for that call
     cost     us per all-reduce off, with the plugin loaded (event mask 0), with an empty plugin, and recorded, in turns
+    rings    the plugin's rings of some of both, for tests
     story    a Triton kernel, one of ours in C++ and NCCL's in one capture
 
 Parts come in order of their value and share `--seconds`: the last ones make fewer calls (`calls` says how many) or say that no
@@ -36,12 +37,17 @@ PARTS: list[Part] = [
     (parts.smoke, "threads", 2, 20),
     (parts.right, "threads", 2, 10),
     (parts.late, "threads", 2, 10),
-    (parts.cost, "threads", 2, 35),
+    (parts.cost, "threads", 2, 120),
     (parts.late, "threads", 4, 10),
     (parts.right, "threads", 4, 10),
+    (parts.rings, "threads", 2, 10),
+    (parts.rings, "threads", 4, 10),
     (parts.story, "processes", 2, 40),
     (parts.late, "processes", 2, 10),
     (parts.right, "processes", 2, 10),
+    (parts.late, "processes", 4, 20),
+    (parts.right, "processes", 4, 10),
+    (parts.rings, "processes", 2, 10),
 ]
 
 
@@ -52,7 +58,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nccl", type=Path, required=True, help="the source tree of NCCL")
     parser.add_argument("--seconds", type=float, default=230.0, help="for all of it")
-    parser.add_argument("--only", help="parts with this in their name, such as late-threads")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="parts with one of these in their name, such as late-threads",
+    )
     arguments = parser.parse_args()
     folder: Path = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +75,7 @@ def main() -> None:
     cannot: set[str] = set()
     for measure, shape, num_ranks, seconds in PARTS:
         name = f"{measure.__name__}-{shape}-{num_ranks}"
-        if shape in cannot or (arguments.only and arguments.only not in name):
+        if shape in cannot or not any(part in name for part in arguments.only):
             continue
         works = _kept(result, name, folder, partial(measure, bench, shape, num_ranks, seconds))
         if measure is parts.smoke and not works:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import kprof
 from benchmarks import harness
 from benchmarks.nccl.bench import Bench, OutOfTimeError
+from kprof.nccl.clocks import common_clock
 from kprof.nccl.plugin import build_plugin, environment_for
 
 NUM_CALLS, NUM_PLANTS, EVERY = 10_000, 40, 20
@@ -81,28 +83,56 @@ def found_in(output: Path, num_calls: int, num_pairs: int) -> dict[str, Any]:
 
 
 def apart_by_collectives(output: Path) -> dict[str, Any]:
-    """What the collectives alone would say about clocks that are 0 apart: offset and bound of each rank to rank 0.
-    And in how many channels of a call a rank begins after another has ended, which cannot be."""
-    rows = (
+    """What kprof makes of the collectives alone, as if nothing said that the ranks share a GPU: clocks that are 0
+    apart. And in how many channels of a call a rank begins after another has ended, which cannot be."""
+    channels = (
         kprof.open(output)
         .sql(
-            "SELECT rank, kernel, ordinal, block, min(start_ns) AS b, max(end_ns) AS e FROM events "
-            "WHERE kernel LIKE 'AllReduce%' GROUP BY ALL"
+            "SELECT rank, 'world' AS comm, kernel AS func, ordinal AS seq, block AS channel, -1 AS root, "
+            "min(start_ns) AS start_ns, max(end_ns) AS stop_ns "
+            "FROM events WHERE kernel LIKE 'AllReduce%' GROUP BY ALL"
         )
         .to_pandas()
     )
-    keys = ["kernel", "ordinal", "block"]
-    b, e = (rows.pivot(index=keys, columns="rank", values=name).dropna() for name in ("b", "e"))
-    found: dict[str, Any] = {"impossible": int((b.max(axis=1) > e.min(axis=1)).sum()), "of": len(b)}
-    for rank in b.columns[1:]:
-        first = b.columns[0]
-        low, high = (b[rank] - e[first]).max(), (e[rank] - b[first]).min()
-        found[f"rank {rank}"] = {
-            "offset_ns": float(low + high) / 2,
-            "bound_ns": float(high - low) / 2,
-            "holds_0": bool(low <= 0 <= high),
+    keys = ["func", "seq", "channel"]
+    b, e = (
+        channels.pivot(index=keys, columns="rank", values=name).dropna()
+        for name in ("start_ns", "stop_ns")
+    )
+    impossible = int((b.max(axis=1) > e.min(axis=1)).sum())
+    found: dict[str, Any] = {"impossible": impossible, "of": len(b)}
+    alignment, note = common_clock(channels, (), frozenset(channels["rank"]))
+    if alignment is None:
+        return found | {"note": note}
+    ends_ns = [int(channels["start_ns"].min()), int(channels["stop_ns"].max())]
+    for entry in alignment.ranks:
+        apart_ns = max((entry.correction_ns(at_ns) for at_ns in ends_ns), key=abs)
+        found[f"rank {entry.rank}"] = {
+            "apart_ns": round(apart_ns, 1),
+            "bound_ns": round(entry.bound_ns, 1),
+            "holds_0": abs(apart_ns) <= entry.bound_ns,
         }
     return found
+
+
+def rings(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
+    """What the plugin writes, as it is, of some calls of both kinds: for tests."""
+    sizes: dict[str, Any] = {}
+    planted = plants(num_ranks, LATE_US_IN_TURNS if shape == "processes" else LATE_US)[:12]
+    words = [":".join(map(str, plant)) for plant in planted]
+    for what, num_calls, others in (("right", 500, []), ("late", 12 * EVERY, words)):
+        folder = bench.folder / f"rings-{what}-{shape}-{num_ranks}"
+        folder.mkdir(exist_ok=True)
+        command = bench.ranks(shape, what, num_ranks, num_calls, seconds / 2, *others)
+        bench.run(
+            folder.name, command, seconds + 30, **environment_for(build_plugin(), folder, 8 << 20)
+        )
+        for ring in folder.glob("nccl-*"):
+            packed = gzip.compress(ring.read_bytes())
+            (folder / f"{ring.name}.gz").write_bytes(packed)
+            ring.unlink()
+            sizes[f"{what} {ring.name}"] = len(packed)
+    return sizes
 
 
 def late(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
@@ -141,8 +171,8 @@ def named(output: Path, planted: list[Plant], num_before: int, num_calls: int) -
 
 
 def cost(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
-    """us per all-reduce off, with kprof's plugin loaded and no events, with an empty plugin that is told all events,
-    and recorded; in turns."""
+    """us per all-reduce off, with kprof's plugin loaded and no events, with an empty plugin that is told the same
+    events, and recorded; in turns."""
     del shape
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else bench.folder) as rings:
@@ -151,11 +181,16 @@ def cost(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, 
 
 def _costs(bench: Bench, num_ranks: int, seconds: float, rings: Path) -> dict[str, Any]:
     mine = environment_for(build_plugin(), rings, 64 << 20)
+    empty = {"NCCL_PROFILER_PLUGIN": str(bench.empty_plugin)}
     variants = {
         "off": {},
         "loaded": mine | {"NCCL_PROFILE_EVENT_MASK": "0"},
-        "empty": {"NCCL_PROFILER_PLUGIN": str(bench.empty_plugin)},
+        "empty": empty,
         "recorded": mine,
+        # What NCCL's own part is made of: calls alone, and calls with channels.
+        "empty, calls": empty | {"NCCL_PROFILE_EVENT_MASK": "2"},
+        "empty, channels": empty | {"NCCL_PROFILE_EVENT_MASK": "66"},
+        "recorded, channels": mine | {"NCCL_PROFILE_EVENT_MASK": "66"},
     }
     times: dict[str, dict[str, list[float]]] = {
         how: {name: [] for name in variants} for how in ("in_a_row_us", "one_by_one_us")
@@ -167,9 +202,14 @@ def _costs(bench: Bench, num_ranks: int, seconds: float, rings: Path) -> dict[st
         # At least two, whatever the time.
         if repeat > 1 and bench.left_s < until_s:
             break
-        for name in names[repeat % 4 :] + names[: repeat % 4]:
+        for name in names[repeat:] + names[:repeat]:
             try:
-                said = bench.run(f"cost-{name}-{num_ranks}-{repeat}", command, 30, **variants[name])
+                said = bench.run(
+                    f"cost-{name.replace(', ', '-')}-{num_ranks}-{repeat}",
+                    command,
+                    30,
+                    **variants[name],
+                )
             except (RuntimeError, OutOfTimeError):
                 # What was measured before counts.
                 if all(times["in_a_row_us"].values()):
