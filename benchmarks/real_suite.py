@@ -1,9 +1,9 @@
 """Whether programs of others compute the same and end the same under `kprof record`, on one GPU.
 
-    python -m benchmarks.real_suite FOLDER [--at-a-time 4]
+    python -m benchmarks.real_suite FOLDER [--at-a-time 4] [--seconds 285]
 
 Runs the programs of tests/real/on_gpus.py, each without kprof, then recorded, then in all other
-ways to record it, which take turns: nothing is begun after BUDGET_S. overflow.py runs
+ways to record it, which take turns: nothing is begun after so many seconds. overflow.py runs
 with arenas of all sizes, and its losses are counted. One line per run; real_suite.json in FOLDER
 has for each what was printed, how it ended, what kprof said, and the seconds that it took beside
 others. A program that prints something else runs once more without kprof: it may do so by itself.
@@ -34,16 +34,15 @@ import on_gpus
 from both_ways import Ended
 from on_gpus import Program
 
-BUDGET_S = 285.0
 LIMIT_S = 90.0
 
 
 class Suite:
     """The runs of all programs, and what they showed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, budget_s: float) -> None:
         self.folder = folder
-        self.deadline = time.monotonic() + BUDGET_S
+        self.deadline = time.monotonic() + budget_s
         self.lock = threading.Lock()
         self.plain: dict[str, Ended] = {}
         self.results: list[dict[str, Any]] = []
@@ -164,10 +163,11 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--at-a-time", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=285.0)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     check_kprof()
-    suite = Suite(arguments.folder.absolute())
+    suite = Suite(arguments.folder.absolute(), arguments.seconds)
     programs = [program for program in on_gpus.PROGRAMS if program.is_here]
     for program in on_gpus.PROGRAMS:
         if program not in programs:

@@ -63,6 +63,6 @@ __global__ void exchange(Call call, kprof::Buffer prof) {
   reinterpret_cast<uint32_t*>(call.sink)[call.rank] = value;
 }
 
-extern "C" int run_exchange(const Call* call, const kprof::LaunchBuffer* buffer) {
-  return KPROF_LAUNCH(exchange, 1, 1, nullptr, 0, *call, kprof::make_buffer(*buffer));
+extern "C" int run_exchange(const Call* call, void* stream, const kprof::LaunchBuffer* buffer) {
+  return KPROF_LAUNCH(exchange, 1, 1, stream, 0, *call, kprof::make_buffer(*buffer));
 }
