@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "traces" / "pictures"
 TRACE = ROOT / "traces" / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof"
 RIBBON = ROOT / "traces" / "all_to_all-balanced-4xH200-skew3-264blocks.kprof"
+BLOCKS = "0-11"
 WIDTH, HEIGHT = 1100, 330
 SCREEN = 1280, 800
 
@@ -40,11 +41,8 @@ def main() -> None:
 
 def timeline(page: Path) -> None:
     """Twelve blocks of rank 0 in one launch of dispatch_recv; every fourth serves rank 3."""
-    trace = kprof.open(TRACE)
-    launches = trace.launches()
-    of_kernel = launches[launches["kernel"] == "all_to_all/dispatch_recv"]
-    launch = int(of_kernel[of_kernel["rank"] == 0]["launch"].iloc[1])
-    figure = trace.select(blocks="0-11").timeline(rank=0, launch=launch)
+    run = kprof.open(TRACE)
+    figure = run.select(blocks=BLOCKS).timeline(rank=0, launch=launch_of(run))
     figure.update_layout(
         width=WIDTH,
         height=HEIGHT,
@@ -53,6 +51,13 @@ def timeline(page: Path) -> None:
         xaxis_title="time since the start of dispatch_recv on rank 0, us",
     )
     page.write_text("<style>body{margin:0}</style>" + figure.to_html(config={"staticPlot": True}))
+
+
+def launch_of(run: kprof.Run) -> int:
+    """The launch of the timeline, whose tracks are the first warps of these blocks."""
+    launches = run.launches()
+    of_kernel = launches[launches["kernel"] == "all_to_all/dispatch_recv"]
+    return int(of_kernel[of_kernel["rank"] == 0]["launch"].iloc[1])
 
 
 def shoot(page: Path, picture: Path, width: int, height: int) -> None:

@@ -1,21 +1,34 @@
 """Figures of the documentation, and the files that they come from.
 
 A figure is a number with a unit, outside code. Its source is a file of benchmarks/results that its section names, or else
-its page, as a path or as `python -m benchmarks.NAME`; the figure is one of the file's numbers, rounded. Some figures are
-constants of the code.
+its page, as a path or as `python -m benchmarks.NAME`, or the recording that a picture there is drawn from; the figure is one of
+their numbers, rounded, or a percentage that one of them is of its neighbour. Other figures are constants of the code.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import kprof
+from docs import picture
+from kprof import abi, rank_memory
+from kprof.analysis.findings import experiment, thresholds
+from kprof.clocks import path
+from kprof.recording.arenas import ledger
+from kprof.recording.launches import pace
+from kprof.recording.rank import recorder
+from kprof.recording.retention import drainer
+from kprof_cli import recording
+
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "benchmarks" / "results"
+PICTURE: Final = "all_to_all-timeline.png"
 TIMES: Final = {
     "ns": 1.0,
     "us": 1e3,
@@ -34,18 +47,48 @@ SIZES: Final = {
     "MiB": 2.0**20,
     "GiB": 2.0**30,
 }
-# Figures that are constants of the code: the file, and what finds the number there, and its unit.
-CONSTANTS: Final = (
-    ("kprof/abi.py", r"^RECORD_BYTES: Final = (\d+)$", "bytes"),
-    ("kprof/abi.py", r"^CHUNK_BYTES: Final = (\d+)$", "bytes"),
-    ("kprof/abi.py", r"^CONTROL_BYTES: Final = (\d+)$", "bytes"),
-    ("kprof/abi.py", r"^assert WAIT_LINE.itemsize == (\d+)$", "bytes"),
-    ("kprof/recording/rank/recorder.py", r"^DEFAULT_ARENA_BYTES: Final = (\d+) << 20$", "MiB"),
-    ("kprof/triton/waits.py", r"^_LATE_NS: Final = ([\d_]+)$", "ns"),
+# What the other numbers of an object in a results file are compared with, and what is a limit for them.
+BASES: Final = (
+    *("off", "off_us", "not recorded", "before, not recorded", "eval plain", "train plain"),
+    *("least_us", "fastest", "torch.compile", "same_copy_us"),
+)
+LIMITS: Final = ("limit_us", "same_copy_us")
+# Words of keys whose numbers are ratios, and what stands for their unit.
+RATIOS: Final = ("percent", "share", "over")
+RATIO: Final = "ratio"
+_LATE: Final = re.search(
+    r"kLateTicks = platform::kRealtimeTicksPerSecond / (\d+);",
+    (ROOT / "kprof" / "include" / "kprof" / "wait_lines.h").read_text(),
+)
+assert _LATE
+LATE_NS: Final = 1e9 / int(_LATE[1])
+# Figures that are constants of the code: the page (all of them where none is named), the number, and its unit.
+CONSTANTS: Final[tuple[tuple[str, float, str], ...]] = (
+    ("", abi.RECORD_BYTES, "bytes"),
+    ("", abi.CHUNK_BYTES, "bytes"),
+    ("", abi.CONTROL_BYTES, "bytes"),
+    ("", abi.WAIT_LINE.itemsize, "bytes"),
+    ("", recorder.DEFAULT_ARENA_BYTES, "bytes"),
+    ("", int(recording._ARENA_SIZE_OF_INDUCTOR.removesuffix("MiB")), "MiB"),
+    ("clocks.md", path.CURVATURE_PRIOR[0][0], "s"),
+    ("clocks.md", path.CURVATURE_PRIOR[0][1], "ns"),
+    ("clocks.md", path.CURVATURE_PRIOR[2][1], "ns"),
+    ("findings.md", thresholds.LONG_NS, "ns"),
+    ("findings.md", thresholds.HARMLESS_LOSS, RATIO),
+    ("findings.md", thresholds.BEYOND_USE, RATIO),
+    ("findings.md", experiment._SIZES[1], RATIO),
+    ("findings.md", experiment._SIZES[2], RATIO),
+    ("hangs.md", rank_memory.HANG_BYTES, "bytes"),
+    ("hangs.md", LATE_NS, "ns"),
+    ("long_runs.md", abi.CHUNKS_OFFSET, "bytes"),
+    ("long_runs.md", drainer._LOOK_S, "s"),
+    ("long_runs.md", ledger._MAX_IN_MEMORY, "bytes"),
+    ("long_runs.md", pace.BURSTS_S, "s"),
+    ("triton.md", LATE_NS, "ns"),
 )
 _NUMBER: Final = r"\d[\d,]*(?:\.\d+)?"
 _FIGURE: Final = re.compile(
-    rf"(?<![\w.])({_NUMBER})(?:(?: to |, | and )[+\u2212-]?({_NUMBER}))* ?({'|'.join([*TIMES, *SIZES])}|%|x|points|GB/s)(?![\w/])"
+    rf"(?<![\w.])({_NUMBER})(?:(?: to |, | and )[+\u2212-]?({_NUMBER}))* ?({'|'.join([*TIMES, *SIZES])}|%|x|points|GB/s)(?![\w/]| \d)"
 )
 
 
@@ -70,6 +113,7 @@ class Figure(NamedTuple):
 class Section(NamedTuple):
     """What stands under one heading: its figures, and the numbers of its sources."""
 
+    page: str
     title: str
     figures: list[Figure]
     sources: frozenset[str]
@@ -81,7 +125,8 @@ def sections(page: Path) -> Iterator[Section]:
     of_page = _named(text)
     for part in re.split(r"(?m)^(?=## )", text):
         prose = re.sub(r"`[^`\n]*`|\]\([^)\n]*\)", "", part)
-        yield Section(part.partition("\n")[0], list(_figures(prose)), _named(part) or of_page)
+        title = part.partition("\n")[0]
+        yield Section(page.name, title, list(_figures(prose)), _named(part) or of_page)
 
 
 def _figures(prose: str) -> Iterator[Figure]:
@@ -94,63 +139,92 @@ def _figures(prose: str) -> Iterator[Figure]:
 def _named(text: str) -> frozenset[str]:
     paths = re.findall(r"benchmarks/results/(\w+\.\w+)", text)
     paths += [f"{name}.json" for name in re.findall(r"benchmarks\.(\w+)", text)]
-    return frozenset(path for path in paths if (RESULTS / path).exists())
+    pictures = re.findall(rf"traces/pictures/{PICTURE}", text)
+    return frozenset(path for path in paths if (RESULTS / path).exists()) | {*pictures}
 
 
-def is_from(figure: Figure, sources: frozenset[str]) -> bool:
-    """Whether one of the files has a number that is rounded to the figure."""
+def is_from(figure: Figure, section: Section) -> bool:
+    """Whether a source of its section, or a constant, has a number that is rounded to the figure."""
     low, high = figure.range
-    for name in ("", *sources):
-        for value, unit in _numbers(name) if name else _constants():
-            scales = TIMES if figure.unit in TIMES else SIZES if figure.unit in SIZES else {}
-            if figure.unit in ("%", "points"):
-                candidates = [value, 100 * value, 100 * (value - 1)]
-            elif unit in scales:
-                candidates = [value * scales[unit]]
-            elif unit or not scales:
-                candidates = [value]
-            else:
-                candidates = [value * scale for scale in set(scales.values())]
-            if any(low <= abs(each) <= high for each in candidates):
-                return True
+    scales = TIMES if figure.unit in TIMES else SIZES if figure.unit in SIZES else {}
+    constants = [each[1:] for each in CONSTANTS if each[0] in ("", section.page)]
+    for value, unit in itertools.chain(constants, *map(_numbers, section.sources)):
+        if figure.unit in ("%", "points"):
+            candidates = [] if unit in TIMES | SIZES else [value, 100 * value, 100 * (value - 1)]
+        elif unit:
+            candidates = [value * scales[unit]] if unit in scales else []
+        elif scales:
+            candidates = [value * scale for scale in set(scales.values())]
+        else:
+            candidates = [value]
+        if any(low <= abs(each) <= high for each in candidates):
+            return True
     return False
 
 
 @functools.cache
-def _constants() -> tuple[tuple[float, str], ...]:
-    found = []
-    for file, pattern, unit in CONSTANTS:
-        match = re.search(pattern, (ROOT / file).read_text(), flags=re.MULTILINE)
-        assert match, f"{file} has nothing like {pattern}"
-        found.append((float(match[1]), unit))
-    return tuple(found)
-
-
-@functools.cache
-def _numbers(name: str) -> tuple[tuple[float, str], ...]:
+def _numbers(name: str) -> frozenset[tuple[float, str]]:
     """All numbers of a results file, with the unit that their key, or the text behind them, says."""
+    if name.endswith(PICTURE):
+        return frozenset(_drawn())
     text = (RESULTS / name).read_text()
-    if name.endswith(".json"):
-        return tuple(set(_leaves(json.loads(text), "")))
-    units = "|".join([*TIMES, *SIZES])
-    return tuple(
-        (float(number.replace(",", "")), unit)
-        for number, unit in re.findall(rf"({_NUMBER}) ?({units})?", text)
+    return frozenset(_leaves(json.loads(text), "") if name.endswith(".json") else _written(text))
+
+
+def _drawn() -> Iterator[tuple[float, str]]:
+    """The longest span in the README's picture and the last end, of blocks that wait for rank 3 and of others."""
+    run = kprof.open(picture.TRACE).select(ranks=0, blocks=picture.BLOCKS)
+    rows = run.select(launches=picture.launch_of(run)).frame(
+        """SELECT max(duration_ns) AS longest_ns, max(end_ns) - (SELECT min(start_ns) FROM events) AS end_ns
+        FROM events WHERE warp = 0 GROUP BY block % 4 = 3"""
     )
+    yield from ((value, "ns") for value in rows.to_numpy(float).ravel().tolist())
+
+
+def _written(text: str, least: str = "?") -> Iterator[tuple[float, str]]:
+    units = "|".join([*TIMES, *SIZES])
+    for number, unit in re.findall(rf"({_NUMBER}) ?({units}){least}", text):
+        yield float(number.replace(",", "")), unit
 
 
 def _leaves(value: Any, unit: str) -> Iterator[tuple[float, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            words = re.split(r"[_ ()]", key)
-            yield from _leaves(
-                inner, next((w for w in reversed(words) if w in TIMES or w in SIZES), unit)
-            )
+            yield from _written(key, least="")
+            yield from _leaves(inner, _unit_of(key, unit))
+        yield from ((ratio, RATIO) for ratio in _against_neighbours(value))
     elif isinstance(value, list):
         for inner in value:
             yield from _leaves(inner, unit)
     elif isinstance(value, (int, float)):
         yield float(value), unit
+
+
+def _unit_of(key: str, unit: str) -> str:
+    """That of the key's last word that is one, or else that of what is around."""
+    words = re.split(r"[_ (),]+", key)
+    if unit == RATIO or any(word in RATIOS for word in words):
+        return RATIO
+    if re.match(_NUMBER, key):
+        return unit
+    return next((word for word in reversed(words) if word in TIMES or word in SIZES), unit)
+
+
+def _against_neighbours(row: dict[str, Any]) -> Iterator[float]:
+    """The numbers of an object, divided by those of its bases; its limits, divided by them."""
+
+    def of(inner: Any) -> float:
+        if isinstance(inner, dict):
+            inner = next((inner[key] for key in ("us", "median", "step_ms") if key in inner), 0)
+        return float(inner) if isinstance(inner, (int, float)) else 0.0
+
+    variants = row.get("us", {})
+    every = [*row.values(), *(variants.values() if isinstance(variants, dict) else ())]
+    numbers = [number for number in map(of, every) if number]
+    for base in (of(row[name]) for name in BASES if name in row):
+        yield from (number / base for number in numbers if base)
+    for limit in (of(row[name]) for name in LIMITS if name in row):
+        yield from (limit / number for number in numbers)
 
 
 def pages() -> list[Path]:
@@ -167,9 +241,5 @@ def without_source() -> dict[str, str]:
         for page in pages()
         for section in sections(page)
         for figure in section.figures
-        if not is_from(figure, section.sources)
+        if not is_from(figure, section)
     }
-
-
-if __name__ == "__main__":
-    print("\n".join(without_source()))

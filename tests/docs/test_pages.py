@@ -127,21 +127,6 @@ def test_every_recording_has_its_story() -> None:
     assert {name for name in recordings if f"`{name}`" not in text} == earlier
 
 
-def test_the_caption_of_the_readme_is_what_its_picture_shows() -> None:
-    assert "it waits\n42 us, while the others are done after 6" in (ROOT / "README.md").read_text()
-    trace = kprof.open(ROOT / "traces" / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof")
-    launches = trace.select(rank=0).launches()
-    launch = launches[launches["kernel"] == "all_to_all/dispatch_recv"]["launch"].iloc[1]
-    # docs/picture.py draws the first warp of these blocks.
-    drawn = trace.select(rank=0, launch=launch, blocks="0-11").frame(
-        """SELECT block % 4 = 3 AS is_late, round(max(duration_ns) / 1000) AS longest_us,
-        round((max(end_ns) - (SELECT min(start_ns) FROM events)) / 1000) AS end_us
-        FROM events WHERE warp = 0 GROUP BY ALL ORDER BY is_late"""
-    )
-    assert drawn["end_us"].tolist()[0] == 6
-    assert drawn["longest_us"].tolist()[1] in (42, 43)
-
-
 def test_the_readme_can_be_typed_from_top_to_bottom(tmp_path: Path) -> None:
     # On one core the ranks share it, whatever the machine: the report then compares counts.
     reader = Reader(tmp_path, lambda _: False, one_core=True)

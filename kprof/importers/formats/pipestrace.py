@@ -87,6 +87,6 @@ FORMAT: Final = Format(
     takes_many=True,
     tool="torchcomms PipesTrace: logs with its coarse and fine (schema 2) lines",
     brings="events by rank, block and lane, peers, the number of entries lost",
-    lacks="spans, except events whose names end in begin and end; finer steps than 1.024 us",
+    lacks="spans, except events whose names end in begin and end; steps below a microsecond",
     tested="by its source of 2026",
 )

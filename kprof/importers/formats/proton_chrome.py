@@ -80,6 +80,6 @@ FORMAT: Final = Format(
     takes_many=True,
     tool="Triton Proton, instrumentation backend: Chrome JSON",
     brings="spans by block and warp, the kernel, the SM",
-    lacks="the length of a cycle, ns above 16.8 ms (its times are float32), flows between warps",
+    lacks="the length of a cycle, ns beyond 2^24 (its times are float32), flows between warps",
     tested="Triton 3.6 on an H200",
 )
