@@ -57,7 +57,7 @@ def _table(summary: Summary) -> Table:
 def launches_of_calls(summary: Summary) -> Table:
     """`launch_starts`, with the call's number as `ordinal`, and the launch's among those of its
     kernel as `of_kernel`."""
-    starts, numbers = launch_starts(summary), call_numbers(summary.trace)
+    starts, numbers = launch_starts(summary), call_numbers(summary)
     starts = starts.assign(of_kernel=starts["ordinal"])
     if numbers is None:
         return starts
@@ -143,15 +143,60 @@ _LONGEST_START: Final = 8
 _LEAST_REPEATS: Final = 2
 # Launches of one call may be interleaved with those of as many others.
 _FAR: Final = 4
+# A call but the first has at most so many times as many collectives as they have in the mean.
+_MOST_OF_USUAL: Final = 4
 
 
-def call_numbers(trace: Trace) -> Table | None:
+@memo
+def call_numbers(summary: Summary) -> Table | None:
     """Columns rank, launch, call. None if calls are simply the launches of one ordinal."""
+    starts = launch_starts(summary)
+    is_collective = of_nccl(summary, starts)
+    collectives, others = starts[is_collective], starts[~is_collective]
+    if collectives.empty or others.empty:
+        return _by_order(summary.trace)
+    numbers = _by_order(summary.trace, frozenset(others["kernel"]))
+    if numbers is None:
+        numbers = others.rename(columns={"ordinal": "call"})[["rank", "launch", "call"]]
+    placed = _placed(collectives, others.merge(numbers, on=["rank", "launch"]))
+    calls = np.unique(numbers["call"])[1:]
+    num_in = placed["call"].value_counts().reindex(calls, fill_value=0)
+    if num_in.max() > _MOST_OF_USUAL * num_in.mean():
+        # What else was recorded does not tell of calls.
+        return _by_order(summary.trace)
+    return pd.concat([numbers, placed[["rank", "launch", "call"]]], ignore_index=True)
+
+
+def of_nccl(summary: Summary, starts: Table) -> NDArray[np.bool_]:
+    """Which of these launches are collectives of NCCL."""
+    found = summary.frame(
+        "SELECT DISTINCT rank, launch FROM named_cells WHERE region LIKE 'nccl/%'"
+    )
+    keys = ["rank", "launch"]
+    return pd.MultiIndex.from_frame(starts[keys]).isin(pd.MultiIndex.from_frame(found))
+
+
+def _placed(collectives: Table, others: Table) -> Table:
+    """Collectives with their calls: on all ranks that which the first rank has them in."""
+    begins = others.groupby(["rank", "call"])["first_ns"].min().reset_index()
+    placed = pd.merge_asof(
+        collectives.sort_values("first_ns"), begins.sort_values("first_ns"), "first_ns", by="rank"
+    )
+    placed = placed.sort_values("rank", kind="stable")
+    of_one = placed.dropna(subset="call").groupby(["kernel", "ordinal"])["call"].first()
+    call = placed[["kernel", "ordinal"]].join(of_one, on=["kernel", "ordinal"])["call"]
+    return placed.assign(call=call.fillna(begins["call"].min()).astype("int64"))
+
+
+def _by_order(trace: Trace, of_kernels: frozenset[str] | None = None) -> Table | None:
+    """The same from the numbers of the launches, of these kernels only."""
     parts = []
     order: list[str] | None = None
     ordinals: list[int] = []
     for info in trace.manifest.ranks:
         launches = sorted(info.launches, key=lambda launch: launch.launch)
+        if of_kernels is not None:
+            launches = [launch for launch in launches if launch.kernel in of_kernels]
         kernels = [launch.kernel for launch in launches]
         if order is not None and kernels != order:
             return None

@@ -154,7 +154,7 @@ def _call_lengths(summary: Summary) -> Floats:
     """The lengths of calls. Empty if kernels are launched unequally often, because then an ordinal
     is not a call."""
     paces = launch_starts(summary).groupby(["kernel", "rank"])["ordinal"].nunique()
-    if paces.nunique() != 1 and call_numbers(summary.trace) is None:
+    if paces.nunique() != 1 and call_numbers(summary) is None:
         return np.zeros(0)
     lengths: Floats = call_lengths(summary).to_numpy(dtype=float)
     return lengths

@@ -76,7 +76,7 @@ def test_the_late_rank_is_named_and_wait_and_transfer_are_the_duration(tools, tm
     # The span lasts 2 ns longer than until the late rank's begin.
     assert (others["wait"].groupby(others["rank"]).unique().explode().tolist()) == [50002, 49982]
     assert len(found) == 3 * 20 * 3
-    assert "Rank 1 starts late" in said.stdout
+    assert "Rank 1 arrives 50.0 us late at AllReduce RING LL" in said.stdout
 
 
 def test_flows_lead_from_the_last_begin_to_every_wait(tools, tmp_path):

@@ -42,7 +42,7 @@ def test_a_period_of_launches_is_a_call() -> None:
 
 
 def test_what_is_launched_once_at_the_beginning_is_of_the_first_call() -> None:
-    numbers = call_numbers(run_of(["init", *["gemm", "gemm", "reduce"] * 3]))
+    numbers = call_numbers(analysis.Summary.of(run_of(["init", *["gemm", "gemm", "reduce"] * 3])))
     assert numbers is not None
     of_rank = numbers[numbers["rank"] == 0].sort_values("launch")
     assert of_rank["call"].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -53,7 +53,7 @@ def test_what_is_launched_once_at_the_beginning_is_of_the_first_call() -> None:
     [["gemm"] * 6, ["gemm", "reduce"] * 4, ["gemm", "gemm", "reduce", "gemm", "reduce", "reduce"]],
 )
 def test_elsewhere_a_call_is_what_has_one_ordinal(kernels: list[str]) -> None:
-    assert call_numbers(run_of(kernels)) is None
+    assert call_numbers(analysis.Summary.of(run_of(kernels))) is None
 
 
 def test_kernels_that_run_one_after_another_are_not_one_call() -> None:

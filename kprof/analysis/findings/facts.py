@@ -26,6 +26,19 @@ class Caused:
     share: float
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """A collective at which ranks are `late_ns` late: the `place`-th of `places` of its kernel in a
+    call. `before` is the kernel before it that takes `before_ns` of that; "" where none does."""
+
+    kernel: str
+    place: int
+    places: int
+    late_ns: float
+    before: str
+    before_ns: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What is known about one thing that pays, without a word.
@@ -48,12 +61,12 @@ class Facts:
     and gains are 0.
 
     Of a trace that was looked up: `id`; `particulars`, which only its kind knows; `waits`,
-    those of other ranks that end with it; `rate`, GB/s of the region per rank and its part of a
-    copy's; `where_ns` and `tracks` (rank, block), the stretch of the trace that shows it, the
-    track that shows it most and one to see beside it (block LAUNCHES: the rank's kernel
-    launches); `evidence`, the table behind it. `warm_up` are calls that were left out,
-    `is_on_gpu` says what ran it, and `is_hidden` that a finding before it has to be fixed
-    first. `verified` is what an experiment on the machine showed.
+    those of other ranks that end with it; `arrival`, where it makes its ranks late for the others;
+    `rate`, GB/s of the region per rank and its part of a copy's; `where_ns` and `tracks` (rank,
+    block), the stretch of the trace that shows it, the track that shows it most and one to see
+    beside it (block LAUNCHES: the rank's kernel launches); `evidence`, the table behind it.
+    `warm_up` are calls that were left out, `is_on_gpu` says what ran it, and `is_hidden` that a
+    finding before it has to be fixed first. `verified` is what an experiment on the machine showed.
     """
 
     ranks: tuple[int, ...] = ()
@@ -82,6 +95,7 @@ class Facts:
     id: str = ""
     particulars: Any = None
     waits: tuple[Caused, ...] = ()
+    arrival: Arrival | None = None
     rate: tuple[float | None, float | None] = (None, None)
     where_ns: tuple[int, int] | None = None
     tracks: tuple[tuple[int, int], ...] = ()

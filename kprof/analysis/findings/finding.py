@@ -48,9 +48,12 @@ class Finding(Facts):
         """What is wrong, in which calls, and what fixing it would save."""
         if not self.is_timed:
             return self.fact
-        in_full = f"{self.fact}; {self.kind.fixing} would save {words.saving(self)}"
-        is_short = len(in_full.split()) <= words.MOST_WORDS
-        return in_full if is_short else f"{self.fact}; costs {words.saving(self)}"
+        saving = words.saving(self)
+        ends = (f"{self.kind.fixing} would save {saving}", f"costs {saving}")
+        facts = (self.fact + self.kind.consequence(self), self.fact)
+        texts = [f"{fact}; {end}" for fact in facts for end in ends]
+        is_short = (text for text in texts if len(text.split()) <= words.MOST_WORDS)
+        return next(is_short, texts[-1])
 
     @property
     def advice(self) -> str:
@@ -64,7 +67,7 @@ class Finding(Facts):
         """The numbers behind the sentence."""
         lines = words.details(self) if self.is_timed else ()
         tried = (words.verified(self.verified),) if self.verified else ()
-        return (*lines, *self.kind.details(self), *tried)
+        return (*lines, *words.chain(self), *self.kind.details(self), *tried)
 
 
 class Kind:
@@ -129,6 +132,10 @@ class Kind:
     def fact(self, finding: Finding) -> str:
         """What is wrong, and in which calls; at most 16 words."""
         raise NotImplementedError
+
+    def consequence(self, finding: Finding) -> str:
+        """What follows behind the fact: and arrives 233 us late at AllReduce RING LL"""
+        return "" if finding.arrival is None else f" and {words.arrives(finding, finding.arrival)}"
 
     def advice(self, finding: Finding) -> str:
         """What to look at, or to do."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from kprof.analysis.calls import launch_starts
 from kprof.analysis.findings import words
+from kprof.analysis.findings.arrival import arrival_of
 from kprof.analysis.findings.doubt import Doubt, DoubtKind
 from kprof.analysis.findings.doubts import doubts_of
 from kprof.analysis.findings.explanation import Explanation, explain_summary
@@ -100,8 +101,9 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
 def _looked_up(summary: Summary, finding: Finding) -> Finding:
     """A finding with what tables know beyond the replay."""
     is_on_gpu = any(info.target in ("cuda", "hip") for info in summary.trace.ranks)
-    rate = rate_of(summary, finding.region)
-    return finding.kind.looked_up(summary, replace(finding, is_on_gpu=is_on_gpu, rate=rate))
+    rate, arrival = rate_of(summary, finding.region), arrival_of(summary, finding)
+    known = replace(finding, is_on_gpu=is_on_gpu, rate=rate, arrival=arrival)
+    return finding.kind.looked_up(summary, known)
 
 
 def _in_trace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kprof.analysis.findings.facts import Facts, Measured
+from kprof.analysis.findings.facts import Arrival, Facts, Measured
 from kprof.analysis.findings.when import When
 from kprof.analysis.wording import duration, listed, members, percent, ratio
 from kprof.capture.verified import Verified
@@ -163,6 +163,27 @@ def details(finding: Facts) -> tuple[str, ...]:
             f"{whom} in {wait.region}: {percent(wait.share)} of the blocks' time"
         )
     return tuple(lines)
+
+
+def arrives(finding: Facts, arrival: Arrival) -> str:
+    """arrives 233 us late at AllReduce RING LL"""
+    verb = "arrives" if len(finding.ranks) == 1 else "arrive"
+    return f"{verb} {duration(arrival.late_ns)} late at {arrival.kernel}"
+
+
+def chain(finding: Facts) -> tuple[str, ...]:
+    """Rank 5 arrives 233 us late at AllReduce RING LL (7 of 8 in a call): 99 % of that goes into
+    gemm, which runs before it"""
+    arrival = finding.arrival
+    if arrival is None:
+        return ()
+    which = f" ({arrival.place} of {arrival.places} in a call)" if arrival.places > 1 else ""
+    why = "no recorded kernel takes the time; the host does, or kernels that are not recorded"
+    if arrival.before:
+        part = percent(arrival.before_ns / arrival.late_ns)
+        why = f"{part} of that goes into {arrival.before}, which runs before it"
+    who = members("Rank", finding.ranks, _MOST_NAMED)
+    return (f"{who} {arrives(finding, arrival)}{which}: {why}",)
 
 
 def verified(found: Verified) -> str:

@@ -8,7 +8,13 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
-from kprof.analysis.calls import Call, call_lengths, launches_of_calls, typical_call
+from kprof.analysis.calls import (
+    Call,
+    call_lengths,
+    call_numbers,
+    launches_of_calls,
+    typical_call,
+)
 from kprof.analysis.metric import memo
 from kprof.analysis.replay.elastic import begun_together
 from kprof.analysis.replay.graph import Graph, build_graph
@@ -59,7 +65,8 @@ def _load_graph(summary: Summary, call: Call) -> Graph:
             f"the call has {count} spans, more than the {MAX_SPANS_WALKED} that its dependencies "
             "are worked out for; select fewer blocks or ranks"
         )
-    spans = load_spans(summary.trace.select(launches=call.launches), [call.ordinal])
+    trace = summary.trace.select(launches=call.launches)
+    spans = load_spans(trace, [call.ordinal], call_numbers(summary))
     return build_graph(spans, worst_bound_ns(summary))
 
 
@@ -92,7 +99,7 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
         starts = launches_of_calls(summary)
         launches = starts.loc[starts["ordinal"].isin(wanted), "launch"]
         trace = trace.select(launches=sorted({int(launch) for launch in launches}))
-    spans = load_spans(trace, wanted)
+    spans = load_spans(trace, wanted, call_numbers(summary))
     if not summary.trace.is_on_one_clock:
         spans = begun_together(spans)
     graph = build_graph(spans, worst_bound_ns(summary))

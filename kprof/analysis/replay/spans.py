@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kprof.analysis.calls import call_numbers
-from kprof.analysis.summary import CLOSED_SPANS, sql_list
+from kprof.analysis.summary import CLOSED_SPANS, Table, sql_list
 from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
@@ -85,12 +84,12 @@ _COLUMNS: Final = (
 )
 
 
-def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
-    """Read the calls with these numbers.
+def load_spans(trace: Trace, ordinals: Sequence[int], numbers: Table | None = None) -> Spans:
+    """Read the calls with these numbers, which launches have by `numbers` (`calls.call_numbers`).
 
     Raises CorruptCaptureError like every reading of events.
     """
-    table, ordinal = _read(trace, ordinals)
+    table, ordinal = _read(trace, ordinals, numbers)
     kept = _innermost(table)
     table, ordinal = {name: column[kept] for name, column in table.items()}, ordinal[kept]
     known, call = np.unique(ordinal, return_inverse=True)
@@ -130,9 +129,10 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
     )
 
 
-def _read(trace: Trace, calls: Sequence[int]) -> tuple[dict[str, Ints], Ints]:
+def _read(
+    trace: Trace, calls: Sequence[int], numbers: Table | None
+) -> tuple[dict[str, Ints], Ints]:
     """The columns of the closed spans of calls, call by call, and the call of each."""
-    numbers = call_numbers(trace)
     where = f"ordinal IN ({sql_list(calls)})"
     if numbers is not None:
         numbers = numbers[numbers["call"].isin(calls)]

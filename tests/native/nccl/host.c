@@ -407,8 +407,8 @@ static void* rank_main(void* argument) {
         end(coll), end(plan);
         // A channel ends before the next call begins.
         const uint64_t at = 1000000000000ull + (seq * comms + k) * (100000 + delay);
-        const bool is_planted = late >= 0 || option("turns", 0);
-        const bool is_late = option("turns", 0) ? call % ranks == rank : late == rank;
+        const bool is_planted = (late >= 0 && call % option("every", 1) == option("every", 1) - 1) || option("turns", 0);
+        const bool is_late = is_planted && (option("turns", 0) ? call % ranks == rank : late == rank);
         const uint64_t last = at + (is_planted ? delay : 100 * (ranks - 1));
         const uint64_t mine = is_late ? last : at + (is_planted ? 10 * rank : 100 * rank);
         kernel(context, coll, channels, mine + ahead, last + ahead, is_stuck);

@@ -71,19 +71,27 @@ class LateStart(Kind):
         return window, tuple((rank, LAUNCHES) for rank in dict.fromkeys((last, first)))
 
     def fact(self, finding: Finding) -> str:
-        """Rank 3 starts late; Rank 0 starts late in 7 of 20 calls, rank 1 in 5"""
+        """Rank 3 starts late; Rank 3 arrives 233 us late at AllReduce RING LL; Rank 0 starts late
+        in 7 of 20 calls, rank 1 in 5"""
         last = finding.particulars.last if isinstance(finding.particulars, Particulars) else ()
         if 1 < len(last) <= _MOST_NAMED:
             (rank, count), *others = last
             parts = [f"Rank {rank} starts late in {count} of {len(finding.gains_ns)} calls"]
             return ", ".join([*parts, *(f"rank {r} in {n}" for r, n in others)])
-        starts = "starts" if words.is_singular(finding) else "start"
-        return f"{words.place(finding)} {starts} late{words.when(finding)}"
+        starts = "starts late" if words.is_singular(finding) else "start late"
+        if finding.arrival is not None:
+            starts = words.arrives(finding, finding.arrival)
+        return f"{words.place(finding)} {starts}{words.when(finding)}"
+
+    def consequence(self, finding: Finding) -> str:
+        """The fact says it."""
+        return ""
 
     def advice(self, finding: Finding) -> str:
         """The host, before the launch."""
         there = words.lowered(words.place(finding)) if finding.ranks else "a rank"
-        return f"look at what the host does before it launches the kernel on {there}"
+        kernel = finding.arrival.kernel if finding.arrival is not None else "the kernel"
+        return f"look at what the host does before it launches {kernel} on {there}"
 
     def growth(self, finding: Finding, measured: Measured | None, is_gone: bool) -> str:
         """Rank 3 starts later than before"""
