@@ -21,7 +21,7 @@ def test_what_the_page_says_can_be_done(tmp_path):
     assert run.returncode == 0, run.stderr
     reader = Reader(tmp_path, lambda need: need == "a recording of NCCL")
     reader.follow(blocks_of(DOCS / "nccl.md"))
-    assert [block.needs for block in reader.left_out] == ["a gpu with NCCL"]
+    assert [block.needs for block in reader.left_out] == ["a gpu with NCCL", "kernels beside NCCL"]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
