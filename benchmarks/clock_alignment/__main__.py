@@ -5,9 +5,13 @@ without.
 
 Records the all-to-all through `kprof record` with a calibration about every 2 s, then asks: how
 wide is the bound of every pair; does a calibration that is held out of the fit lie within the bound
-that the rest states; how many waits ended before their send began, on one clock and on each rank's
-own. On GPUs also: what the same ping-pong says where the truth is known, between two kernels of one
-GPU (known_truth.py).
+that the rest states; how many rounds of games in between, which no alignment has seen, contradict it
+by more than its bound; how many waits ended before their send began, on one clock, on the clock that
+the messages alone give (kprof align), and on each rank's own. On GPUs also: what the same ping-pong
+says where the truth is known, between two kernels of one GPU (known_truth.py).
+
+On two GPUs the goal is a bound of 150 ns, 10,000 rounds without a miss, and no early wait. A minute
+and a half with --seconds 40.
 """
 
 from __future__ import annotations
@@ -20,17 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from benchmarks import harness
 from benchmarks.clock_alignment import known_truth
 from benchmarks.harness import show_and_write
+from kprof.aligning.align import align
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.clocks.alignment import Calibration, align_clocks
-from kprof.clocks.offset import OffsetSample, Pair
+from kprof.clocks.offset import OffsetSample, OtherPath, Pair
 from kprof.devices.targets import Target
 from kprof.recording.launcher.record import RecordRequest, record
 from kprof.trace import Trace
@@ -77,11 +83,15 @@ def measure(capture: Capture, seen: dict[str, Any]) -> dict[str, Any]:
     assert alignment is not None, manifest.alignment_note
     names = seen["fields"][2:]
     calibrations = [
-        {(a, b): OffsetSample(**dict(zip(names, values, strict=True))) for a, b, *values in each}
+        {
+            (a, b): msgspec.convert(dict(zip(names, values, strict=True)), OffsetSample)
+            for a, b, *values in each
+        }
         for each in seen["calibrations"]
     ]
     trace = Trace.open(capture)
     unaligned = _without_alignment(capture)
+    anew = align(capture.path, capture.path.with_name("anew.kprof"), force=True)
     info = manifest.ranks[0]
     return {
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -95,40 +105,70 @@ def measure(capture: Capture, seen: dict[str, Any]) -> dict[str, Any]:
         "widest_rigorous_bound_ns": max(pair.rigorous_bound_ns for pair in alignment.pairs),
         "notes": list(alignment.notes),
         "held_out": held_out(calibrations),
+        "held_out_rounds": {
+            name: held_out_rounds(alignment, rounds) for name, rounds in seen["held_out"].items()
+        },
+        "from_messages": {
+            "bound_ns": anew.alignment.bound_between_ns(0, 1),
+            "differs_ns": _predicted_ns(anew.alignment, (0, 1), calibrations[-1][0, 1])
+            - _predicted_ns(alignment, (0, 1), calibrations[-1][0, 1]),
+        },
         "causality": {
             "aligned": _causality(trace),
+            "aligned_by_messages": _causality(Trace.open(Capture.open(anew.path))),
             "alignment_switched_off": _causality(unaligned),
         },
     }
 
 
 def held_out(calibrations: list[Calibration]) -> dict[str, Any]:
-    """Each calibration but the first and the last is left out in turn, and predicted from the rest."""
+    """Each calibration but the first and the last is left out in turn, and predicted from the rest, by whichever path."""
     errors, bounds = [], []
     for idx in range(1, len(calibrations) - 1):
         rest = align_clocks("held out", 0, calibrations[:idx] + calibrations[idx + 1 :])
         for pair, sample in calibrations[idx].items():
-            errors.append(abs(_predicted_ns(rest, pair, sample) - sample.offset_ns))
-            bounds.append(rest.bound_between_ns(*pair))
+            for path in (sample, *sample.others):
+                errors.append(abs(_predicted_ns(rest, pair, path) - path.offset_ns))
+                bounds.append(rest.bound_between_ns(*pair))
     within = sum(error <= bound for error, bound in zip(errors, bounds, strict=True))
-    ordered = sorted(errors)
+    # Short runs have no calibration between two others.
+    ordered = sorted(errors) or [0.0]
     return {
         "num_predictions": len(errors),
         "within_bound": within,
-        "share_within": within / len(errors),
+        "share_within": within / max(1, len(errors)),
         "median_error_ns": ordered[len(ordered) // 2],
         "worst_error_ns": ordered[-1],
-        "widest_bound_ns": max(bounds),
+        "widest_bound_ns": max(bounds, default=0.0),
     }
 
 
-def _predicted_ns(alignment: Alignment, pair: Pair, sample: OffsetSample) -> float:
+def held_out_rounds(alignment: Alignment, rounds: list[list[int]]) -> dict[str, Any]:
+    """Of rounds of ranks 0 and 1 (the least and the most that 1 - 0 can be, and when): how many lie
+    beside the offset by more than its bound."""
+    bound_ns, misses, beside_ns = alignment.bound_between_ns(0, 1), 0, [0.0]
+    for least, most, at_ns in rounds:
+        offset_ns = _offset_ns(alignment, (0, 1), at_ns, (least + most) // 2)
+        beside_ns.append(max(least - offset_ns, offset_ns - most))
+        misses += beside_ns[-1] > bound_ns
+    width = np.median([most - least for least, most, _ in rounds]) if rounds else 0.0
+    return {
+        "rounds": len(rounds),
+        "misses": misses,
+        "worst_beside_ns": max(beside_ns),
+        "median_width_ns": float(width),
+    }
+
+
+def _predicted_ns(alignment: Alignment, pair: Pair, sample: OffsetSample | OtherPath) -> float:
     """What the alignment says for the offset of the pair when the second's clock showed `local_ns`."""
-    ranks = {entry.rank: entry for entry in alignment.ranks}
-    first_local_ns = sample.local_ns - round(sample.offset_ns)
-    return ranks[pair[0]].correction_ns(first_local_ns) - ranks[pair[1]].correction_ns(
-        sample.local_ns
-    )
+    return _offset_ns(alignment, pair, sample.local_ns, round(sample.offset_ns))
+
+
+def _offset_ns(alignment: Alignment, pair: Pair, local_ns: int, about_ns: int) -> float:
+    """The same where the offset is known to some microseconds."""
+    first, second = (next(e for e in alignment.ranks if e.rank == rank) for rank in pair)
+    return first.correction_ns(local_ns - about_ns) - second.correction_ns(local_ns)
 
 
 def _without_alignment(capture: Capture) -> Trace:

@@ -244,7 +244,8 @@ class PairClock(msgspec.Struct, frozen=True):
 
     A time difference between the two ranks is right within `bound_ns` all through the recording,
     and within `rigorous_bound_ns` whatever the link does. `residue_ns` is the worst error of
-    closure of the pair's triangles, None where it is in none.
+    closure of the pair's triangles, None where it is in none. `others_ns` says by how much the
+    offset is larger where it was measured on another path, by the path's name.
     """
 
     a: RankNumber
@@ -258,6 +259,13 @@ class PairClock(msgspec.Struct, frozen=True):
     method: Text
     round_trip_ns: Real = 0.0
     residue_ns: Real | None = None
+    others_ns: Mapping[Text, Real] = {}
+
+    @property
+    def disagreement_ns(self) -> float:
+        """How far apart the offsets by all paths are."""
+        offsets = 0.0, *self.others_ns.values()
+        return max(offsets) - min(offsets)
 
 
 class Alignment(msgspec.Struct, frozen=True):

@@ -11,13 +11,16 @@ Two bounds, both in the manifest:
                 could have done; it cannot break it.
 
     stated bound = one-sided + sqrt(spread of the shortest ways ^ 2 + clock step ^ 2)
-    one-sided    = the larger of (round trip - smallest) / 2 and the residue of the triangles
+    one-sided    = the largest of (round trip - smallest) / 2, the residue of the triangles, and the
+                   disagreement of other paths
 
 At least three ranks that all played with each other can check the assumption. A slow direction
 shows as a longer round trip than other pairs have, and as a triangle that does not close: a to b,
 b to c and c to a must add up to 0, once the measured drift has moved them to one moment. The median
 over a pair's triangles is its residue. Only a rank that sends as much faster as it receives slower
-would stay hidden. With two ranks, or a star, nothing can be checked and the stated bound is the
+would stay hidden. Two GPUs alone on a host have other paths in place of triangles, through the host
+(kprof.clocks.corner): one-sided is also no less than what the estimates by all paths disagree by,
+and their noise adds to the spread. In a star nothing can be checked and the stated bound is the
 rigorous one. The same holds between hosts, and on the CPU target, where one lane has to find the
 shortest ways of both directions.
 
@@ -52,6 +55,11 @@ class _Fit:
     @cached_property
     def floor_ns(self) -> float | None:
         return round_trip_floor_ns(self.calibrations)
+
+    @property
+    def has_triangles(self) -> bool:
+        """Whether any pair is checked by others."""
+        return bool(_triangle_pairs(self.calibrations[0]))
 
     @property
     def _indices(self) -> range:
@@ -140,6 +148,21 @@ class _Fit:
         sums = [abs(sum(found[side] for side in sides)) for sides in closed]
         return float(np.median(sums)) if sums else 0.0
 
+    @cached_property
+    def others_ns(self) -> dict[Pair, dict[str, float]]:
+        """By pair and other path: its offset minus that of the ping-pong, the median over the
+        calibrations."""
+        found: dict[Pair, dict[str, list[float]]] = {}
+        samples = [entry for each in self.calibrations for entry in each.items()]
+        for pair, sample in samples:
+            for other in sample.others:
+                off_ns = other.offset_ns - _between_ns(self.paths, pair, other.local_ns)
+                found.setdefault(pair, {}).setdefault(other.name, []).append(off_ns)
+        return {
+            pair: {name: float(np.median(each)) for name, each in by_path.items()}
+            for pair, by_path in found.items()
+        }
+
     def pair_bounds_ns(self, pair: Pair, idx: int) -> tuple[float, float]:
         """Stated and rigorous bound at one calibration, from the pair's sample.
 
@@ -149,7 +172,9 @@ class _Fit:
         if sample is None:
             return math.inf, math.inf
         off_ns = abs(self.contradictions_ns[idx][pair])
-        stated = stated_bound_ns(sample, self.floor_ns, self.residue_ns(pair, idx))
+        disagreement_ns = float(np.ptp([0.0, *self.others_ns.get(pair, {}).values()]))
+        checked_ns = max(self.residue_ns(pair, idx), disagreement_ns)
+        stated = stated_bound_ns(sample, self.floor_ns, checked_ns)
         return stated + off_ns, sample.rigorous_bound_ns + off_ns
 
     def path_bounds_ns(self, rank: int) -> tuple[float, float]:
@@ -184,7 +209,8 @@ class _Fit:
             num_calibrations=len(self.calibrations),
             method=method,
             round_trip_ns=min((sample.round_trip_ns for sample in samples), default=0.0),
-            residue_ns=max(residues) if self.floor_ns is not None and samples else None,
+            residue_ns=max(residues) if self.has_triangles and samples else None,
+            others_ns=self.others_ns.get(pair, {}),
         )
 
 
@@ -219,20 +245,21 @@ def align_clocks(
 
 
 def round_trip_floor_ns(calibrations: Sequence[Calibration]) -> float | None:
-    """The smallest round trip of any pair, None where no triangle can be checked."""
+    """The smallest round trip of any pair that a triangle or other paths check, None without."""
     pairs = _triangle_pairs(calibrations[0])
+    pairs += [pair for pair, sample in calibrations[0].items() if sample.others]
     trips = [calibration[pair].round_trip_ns for calibration in calibrations for pair in pairs]
     return min(trips, default=None)
 
 
 def stated_bound_ns(sample: OffsetSample, floor_ns: float | None, residue_ns: float = 0.0) -> float:
-    """The bound of one calibration of a pair with this residue."""
+    """The bound of one calibration of a pair whose checks leave this residue."""
     if floor_ns is None or not sample.has_shortest_ways:
         return sample.rigorous_bound_ns
     one_sided_ns = max(0.0, (sample.round_trip_ns - floor_ns) / 2, residue_ns)
-    return min(
-        sample.rigorous_bound_ns, one_sided_ns + math.hypot(sample.spread_ns, sample.step_ns)
-    )
+    noise_ns = math.hypot(*(other.noise_ns for other in sample.others))
+    spread_ns = math.hypot(sample.spread_ns, sample.step_ns, noise_ns)
+    return min(sample.rigorous_bound_ns, one_sided_ns + spread_ns)
 
 
 def _between_ns(paths: Mapping[int, ClockPath], pair: Pair, local_ns: int) -> float:

@@ -1,5 +1,7 @@
 """Calibrates clocks: ping-pong kernels between the ranks of a host, host clocks between hosts.
 
+Two GPUs that are alone on their host are compared through it, too: nothing else checks their bound.
+
 On GPUs all pairs of a host play with 128 lanes each, every rank in one pair at a time. On the CPU
 target ranks share cores, so the first rank plays with one rank after the other (all pairs play
 where every rank can have a core).
@@ -20,6 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kprof.capture.manifest import ClockInfo
+from kprof.clocks.corner import Corner
 from kprof.clocks.hosts import HostClocks
 from kprof.clocks.offset import (
     OffsetSample,
@@ -48,16 +51,18 @@ _MAX_PASSES: Final = 16
 
 @dataclass(frozen=True)
 class Effort:
-    """How much one pair plays: lanes at the same time, and rounds of each."""
+    """How much one pair plays: lanes at the same time, and rounds of each; and rounds with its
+    host."""
 
     num_lanes: int
     num_rounds: int
+    num_shown: int
 
 
 # Lanes of the CPU target would share one core. Of many on a GPU, some take the shortest way
 # (kprof.clocks.offset).
-_CPU_EFFORT: Final = Effort(1, 300)
-_GPU_EFFORT: Final = Effort(128, 32)
+_CPU_EFFORT: Final = Effort(1, 300, 50)
+_GPU_EFFORT: Final = Effort(128, 32, 1024)
 
 
 def effort_of(target: Target) -> Effort:
@@ -73,6 +78,9 @@ def load_calibration(target: Target) -> ctypes.CDLL:
         *(pointer, pointer, pointer),
         *(word, word, word, ctypes.c_int, ctypes.c_uint64, pointer),
     ]
+    long = ctypes.c_uint64
+    library.kprof_watch.argtypes = [pointer, word, pointer, word, word, long, pointer]
+    library.kprof_show.argtypes = [pointer, pointer, word, word, long]
     library.kprof_clock_steps.argtypes = [pointer, word, pointer]
     library.kprof_flag_stride_bytes.restype = word
     library.kprof_ticks_per_second.restype = ctypes.c_uint64
@@ -114,7 +122,8 @@ class Calibrator:
     """Calibrates all ranks of a group and keeps the samples. Creation is collective.
 
     `host` is the name of this rank's host; ranks of one host reach each other's memory. `turns_of`
-    gives, for a number of ranks, the pairs that play in each turn.
+    gives, for a number of ranks, the pairs that play in each turn. `has_corner`: whether the two
+    ranks of a host compare themselves through it, too; by default GPUs do.
     """
 
     def __init__(
@@ -125,6 +134,7 @@ class Calibrator:
         *,
         host: str | None = None,
         turns_of: Callable[[int], list[list[Pair]]] | None = None,
+        has_corner: bool | None = None,
     ) -> None:
         target = target_of_device(device)
         hosts = group.all_gather(socket.gethostname() if host is None else host)
@@ -152,6 +162,12 @@ class Calibrator:
         self._hosts = HostClocks(
             group, tuple(ranks[0] for ranks in members), self._step_ns, self.read_clock_ns
         )
+        self.corner = None
+        if (record_of(target).is_gpu if has_corner is None else has_corner) and any(
+            len(ranks) == 2 for ranks in members
+        ):
+            rate, num_shown = clock.ticks_per_second, self._effort.num_shown
+            self.corner = Corner(group, members, device, self._library, rate, num_shown)
         self.method = f"{target.value} ping-pong"
         if len(members) > 1:
             self.method += f", host clocks between {len(members)} hosts"
@@ -179,7 +195,7 @@ class Calibrator:
         played: dict[Pair, list[tuple[np.ndarray, np.ndarray]]] = {}
         pending = self._turns
         for _ in range(_MAX_PASSES):
-            everyone = self._group.all_gather(self._play_turns(pending))
+            everyone = self._group.all_gather(self.play(pending))
             for pair in [pair for turn in pending for pair in turn]:
                 played.setdefault(pair, []).append(
                     (everyone[pair[0]][pair], everyone[pair[1]][pair])
@@ -193,7 +209,8 @@ class Calibrator:
             pending = [turn for turn in pending if turn]
             if not pending:
                 break
-        return samples
+        others = self.corner.run() if self.corner else {}
+        return {pair: replace(s, others=others.get(pair, ())) for pair, s in samples.items()}
 
     def _sample(self, games: list[tuple[np.ndarray, np.ndarray]]) -> OffsetSample:
         first, second = (np.concatenate(side) for side in zip(*games, strict=True))
@@ -201,18 +218,19 @@ class Calibrator:
         # A game that was played again does not add lanes.
         return replace(sample, num_lanes=self._effort.num_lanes)
 
-    def _play_turns(self, turns: list[list[Pair]]) -> dict[Pair, np.ndarray]:
-        """This rank's readings of its games; ranks that do not play wait in a barrier."""
+    def play(self, turns: list[list[Pair]] | None = None) -> dict[Pair, np.ndarray]:
+        """This rank's readings of its games (all, or of some turns), as `sample_from_readings`
+        takes them. Collective: ranks that do not play wait in a barrier."""
         readings: dict[Pair, np.ndarray] = {}
-        for turn in turns:
+        for turn in self._turns if turns is None else turns:
             self._group.barrier()
             for pair in turn:
                 if self._group.rank in pair:
-                    readings[pair] = self._play(pair)
+                    readings[pair] = self._play_with(pair)
         self._next_round += self._effort.num_rounds
         return readings
 
-    def _play(self, pair: Pair) -> np.ndarray:
+    def _play_with(self, pair: Pair) -> np.ndarray:
         """Rounds with one partner: (lanes, rounds, 2) int64 ns, this side's (seen, sent)."""
         is_first = self._group.rank == pair[0]
         peer = pair[1] if is_first else pair[0]

@@ -44,6 +44,20 @@ _SHORTEST_LANES: Final = 1 / 8
 _ENOUGH_LANES: Final = 8
 
 
+class OtherPath(msgspec.Struct, frozen=True):
+    """The offset of two clocks by a path that a ping-pong does not take: at `local_ns` of the
+    second, second - first was `offset_ns`.
+
+    `bound_ns` is rigorous, `noise_ns` the standard error of the mean of rounds.
+    """
+
+    name: str
+    local_ns: int
+    offset_ns: float
+    noise_ns: float
+    bound_ns: float
+
+
 class OffsetSample(msgspec.Struct, frozen=True):
     """One calibration of two ranks: at `local_ns` of the second, second - first was `offset_ns`.
 
@@ -62,6 +76,7 @@ class OffsetSample(msgspec.Struct, frozen=True):
     num_lanes: int = 1
     # Measured over memory that both ranks reach, or else through their hosts' clocks.
     is_direct: bool = True
+    others: tuple[OtherPath, ...] = ()
 
     @property
     def has_shortest_ways(self) -> bool:

@@ -13,7 +13,12 @@
 // Their disagreement shows how much slower a path can be in one direction.
 //
 // clock_steps reads the clock repeatedly: the smallest difference between two readings that differ is its step.
+//
+// watch compares devices through their host (kprof/clocks/corner.py): the host stores 1, 2, 3 ... into a word that all
+// poll, and each answers in a word of its own.
 #include <kprof/kprof.h>
+#include <sched.h>
+#include <time.h>
 
 using namespace kprof::platform;
 
@@ -78,11 +83,81 @@ __global__ void pingpong(void* own_flags, void* peer_flags, Reading* readings, G
   }
 }
 
+// Of one round: the last read that missed was issued (0: none did), the first that hit had returned, about to answer.
+struct Sight {
+  uint64_t missed_ticks, hit_ticks, answered_ticks;
+};
+
+// sights: zero for rounds that did not happen.
+__global__ void watch(const uint32_t* word, uint32_t* answer, Sight* sights, Game game, uint32_t number) {
+  const uint64_t begin = realtime_ticks();
+  for (uint32_t i = 0; i < game.num_rounds; ++i) {
+    const uint32_t round = game.first_round + i;
+    Sight sight{};
+    for (uint32_t polls = 0;; ++polls) {
+      const uint64_t issued = realtime_ticks();
+      if (load_system(word) >= round) break;
+      sight.missed_ticks = issued;
+      if (issued - begin > game.timeout_ticks) return;
+      if (polls > kPollsBeforePause) pause();
+    }
+    sight.hit_ticks = realtime_ticks();
+    dawdle(2 * round + number);
+    sight.answered_ticks = realtime_ticks();
+    store_system(answer, round);
+    sights[i] = sight;
+  }
+}
+
 __global__ void clock_steps(uint64_t* readings, uint32_t num_readings) {
   for (uint32_t i = 0; i < num_readings; ++i) readings[i] = realtime_ticks();
 }
 
+// The host's side. The words are far enough apart for no two to share a line of the cache.
+constexpr uint32_t kWordBytes = 128;
+// Longer than a GPU's read over PCIe: stores come at any moment between two polls.
+constexpr uint32_t kMostPauseNs = 4096;
+
+uint64_t host_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+uint32_t* word_of(void* words, uint32_t number) {
+  return reinterpret_cast<uint32_t*>(static_cast<char*>(words) + number * kWordBytes);
+}
+
 }  // namespace
+
+extern "C" int kprof_watch(void* words, uint32_t number, void* sights, uint32_t num_rounds, uint32_t first_round,
+                           uint64_t timeout_ticks, void* stream) {
+  return KPROF_LAUNCH(watch, 1, 1, stream, 0, word_of(words, 0), word_of(words, 1 + number),
+                      static_cast<Sight*>(sights), Game{num_rounds, first_round, timeout_ticks}, number);
+}
+
+// readings: [round][3] of {stored, saw the answer of the first, of the second}. 1 if one did not answer in time.
+extern "C" int kprof_show(void* words, uint64_t* readings, uint32_t num_rounds, uint32_t first_round,
+                          uint64_t timeout_ns) {
+  const uint64_t begin = host_ns();
+  for (uint32_t i = 0; i < num_rounds; ++i, readings += 3) {
+    const uint32_t round = first_round + i;
+    const uint64_t pause_from = host_ns();
+    while (host_ns() - pause_from < ((round * 2654435761u) >> 16) % kMostPauseNs) {
+    }
+    readings[0] = host_ns();
+    __atomic_store_n(word_of(words, 0), round, __ATOMIC_RELEASE);
+    for (uint32_t polls = 0; readings[1] == 0 || readings[2] == 0; ++polls) {
+      // In turns the first to be looked at.
+      const uint32_t number = 1 + (polls + round) % 2;
+      if (readings[number] == 0 && __atomic_load_n(word_of(words, number), __ATOMIC_ACQUIRE) >= round)
+        readings[number] = host_ns();
+      if (polls > kPollsBeforePause) sched_yield();
+      if ((polls & 255u) == 255u && host_ns() - begin > timeout_ns) return 1;
+    }
+  }
+  return 0;
+}
 
 extern "C" int kprof_pingpong(void* own_flags, void* peer_flags, void* readings, uint32_t num_lanes,
                               uint32_t num_rounds, uint32_t first_round, int is_first, uint64_t timeout_ticks,
