@@ -12,6 +12,7 @@ program (host.cu), so that their kernels run beside each other, or processes of 
     cost     us per all-reduce off, with the plugin loaded (event mask 0), with an empty plugin, and recorded, in turns
     rings    the plugin's rings of some of both, for tests
     story    a Triton kernel, one of ours in C++ and NCCL's in one capture
+    chain    a Triton kernel that takes longer on the last rank, and NCCL's after it: what the findings say
 
 Parts come in order of their value and share `--seconds`: the last ones make fewer calls (`calls` says how many) or say that no
 time was left. What is measured is in FOLDER/nccl.json after each part, with a log and the capture of each run.
@@ -43,6 +44,8 @@ PARTS: list[Part] = [
     (parts.rings, "threads", 2, 10),
     (parts.rings, "threads", 4, 10),
     (parts.story, "processes", 2, 40),
+    (parts.chain, "processes", 2, 40),
+    (parts.chain, "processes", 4, 40),
     (parts.late, "processes", 2, 10),
     (parts.right, "processes", 2, 10),
     (parts.late, "processes", 4, 20),

@@ -10,8 +10,10 @@ from typing import Any
 import kprof
 from benchmarks import harness
 from benchmarks.nccl.bench import Bench, OutOfTimeError
+from kprof import analysis
 from kprof.nccl.clocks import common_clock
 from kprof.nccl.plugin import build_plugin, environment_for
+from kprof.trace import Trace
 
 NUM_CALLS, NUM_PLANTS, EVERY = 10_000, 40, 20
 CAUSES = ("sleep", "kernel", "host")
@@ -245,3 +247,12 @@ def story(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str,
         "clock": alignment.method if alignment else run.manifest.alignment_note,
         "kernels": kernels.to_pylist(),
     }
+
+
+def chain(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
+    """What the first finding says where the last rank runs a Triton kernel for longer before each all-reduce."""
+    said, output = bench.record(
+        f"chain-{num_ranks}", bench.ranks(shape, "chain", num_ranks, 20), seconds
+    )
+    findings = analysis.find(analysis.Summary.of(Trace.open(output))).findings
+    return said | {"findings": [[each.sentence, *each.details] for each in findings]}
