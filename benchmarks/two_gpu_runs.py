@@ -61,6 +61,7 @@ def recordings(out: Path) -> Iterator[Command]:
 def clocks(out: Path) -> Iterator[Command]:
     """The bound between two GPUs."""
     output = ["--seconds", "40", "--output", str(out / "clock_alignment_2_gpus.json")]
+    output += ["--samples", str(out / "clock_alignment_2_gpus_samples.json")]
     yield "clocks", ["-m", "benchmarks.clock_alignment", "--nproc", "2", *output]
 
 
