@@ -15,7 +15,7 @@ from kprof_cli.output import format_bytes, format_ns, print_rows, say
 
 if TYPE_CHECKING:
     from kprof.capture.directory import Capture
-    from kprof.capture.manifest import Launch, Manifest, PairClock, RankInfo
+    from kprof.capture.manifest import KernelResources, Launch, Manifest, PairClock, RankInfo
 
 _MOST_KERNELS: Final = 200
 
@@ -299,10 +299,28 @@ def _print_kernels(ranks: Sequence[RankInfo]) -> None:
     for idx, info in enumerate(ranks):
         for launch in info.launches:
             of_kernel.setdefault(launch.kernel, [[] for _ in ranks])[idx].append(launch)
+    takes: dict[object, list[KernelResources]] = {}
+    for kernel in {kernel for info in ranks for kernel in info.kernels}:
+        takes.setdefault(kernel.kernel, []).append(kernel)
+    head: tuple[str, ...] = ("kernel", "launches", "blocks", "threads per block")
     rows = [_kernel_row(*named) for named in itertools.islice(of_kernel.items(), _MOST_KERNELS)]
-    print_rows(("kernel", "launches", "blocks", "threads per block"), rows)
+    if takes:
+        head += ("registers", "spills, bytes", "shared, bytes")
+        rows = [(*row, *_taken(takes.get(row[0], ()))) for row in rows]
+    print_rows(head, rows)
     if len(rows) < len(of_kernel):
         say(f"... {len(of_kernel) - len(rows):,} more kernels; kprof info --json names all")
+
+
+def _taken(versions: Sequence[KernelResources]) -> tuple[str, str, str]:
+    """Registers of a thread, bytes that it spills, and bytes of shared memory of a block."""
+    if not versions:
+        return "", "", ""
+    return (
+        _span([version.registers for version in versions]),
+        _span([version.spill_bytes for version in versions]),
+        _span([version.shared_bytes for version in versions]),
+    )
 
 
 def _kernel_row(name: str, by_rank: Sequence[Sequence[Launch]]) -> tuple[object, ...]:

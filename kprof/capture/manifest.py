@@ -61,6 +61,19 @@ class Launch(msgspec.Struct, frozen=True):
     stretch: Natural = 0
 
 
+class KernelResources(msgspec.Struct, frozen=True):
+    """What the compiler said of a kernel: registers of a thread, bytes of those that did not fit,
+    bytes of shared memory of a block without what its launches add, threads of a block (0: those
+    of its launches). A kernel with several versions, such as a template, is there several times.
+    """
+
+    kernel: Text
+    registers: Natural
+    spill_bytes: Natural
+    shared_bytes: Natural
+    threads: Natural = 0
+
+
 class ClockInfo(msgspec.Struct, frozen=True):
     """The clock that a rank's device read."""
 
@@ -180,6 +193,8 @@ class RankInfo(msgspec.Struct, frozen=True):
     counts: EventCounts = EventCounts()
     regions: RegionTable = RegionTable()
     launches: tuple[Launch, ...] = ()
+    # Of the kernels of these launches that are known.
+    kernels: tuple[KernelResources, ...] = ()
     notes: tuple[Text, ...] = ()
     losses: tuple[RegionLosses, ...] = ()
     probe: ProbeCost | None = None

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from kprof.abi import ABI_VERSION
+from kprof.devices import resources
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
-from kprof.devices.dependencies import KeptBuilds, needs_of
+from kprof.devices.dependencies import KeptBuilds, kernels_of, needs_of
 from kprof.devices.record import Flags
 from kprof.devices.targets import (
     Compiler,
@@ -90,6 +91,10 @@ def load_library(source: str | Path, options: BuildOptions) -> ctypes.CDLL:
     Raises BuildError, and TargetError where the library cannot work in this process.
     """
     library = build_library(source, options)
+    # Of launches that are recorded. With several architectures nobody knows which one runs.
+    if ("KPROF_ENABLED", "0") not in options.defines and len(options.archs) == 1:
+        for symbol, kernel in kernels_of(library).items():
+            resources.note(symbol, kernel)
     if before_loading := record_of(options.target).before_loading:
         before_loading(library)
     return ctypes.CDLL(str(library))
@@ -171,4 +176,5 @@ def _compile(
                 f"{source.name} does not compile with {compiler.path}:\n  " + "\n  ".join(lines)
             )
         text = rules.read_text(errors="surrogateescape")
-        return kept.keep(built, needs_of(text, _search_dirs(source, options)))
+        kernels = resources.said_of_kernels(result.stderr)
+        return kept.keep(built, needs_of(text, _search_dirs(source, options), kernels))

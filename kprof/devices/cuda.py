@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.devices.record import Build, Compiler, Devices, Target, TargetRecord, first_working
+from kprof.devices.resources import PTXAS_FLAGS
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
@@ -55,7 +56,7 @@ def link_flags(compiler: Compiler) -> list[str]:
 
 def _library_flags(options: Build, compiler: Compiler) -> list[str]:
     flags = ["-x", "cu", *_arch_flags(options), "-shared", "-Xcompiler", "-fPIC,-Wall,-Wextra"]
-    return [*flags, *link_flags(compiler)]
+    return [*flags, *PTXAS_FLAGS, *link_flags(compiler)]
 
 
 RECORD: Final = TargetRecord(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import glob
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kprof.devices.resources import Resources
 from kprof.errors import BuildError
 
 _SUFFIX: Final = ".needs.json"
@@ -24,10 +25,12 @@ _WORD: Final = re.compile(r"(?:\\.|[^\s\\])+")
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The files that a compiler has read, and paths at which another one would come first."""
+    """The files that a compiler has read, and paths at which another one would come first; beside
+    them, what the compiler says that the kernels take, by their symbols."""
 
     read: tuple[str, ...]
     absent: tuple[str, ...] = ()
+    kernels: dict[str, Resources] = {}
 
     def digest(self) -> str:
         """Of the contents of all files; empty where the compiler would read others today."""
@@ -82,7 +85,17 @@ class KeptBuilds:
         return self.folder / f"{self.name}-{digest}{_SUFFIX}"
 
 
-def needs_of(rules: str, search_dirs: Sequence[Path]) -> Needs:
+def kernels_of(built: Path) -> dict[str, Resources]:
+    """What the compiler of a kept build said of its kernels, by their symbols."""
+    try:
+        return msgspec.json.decode(built.with_suffix(_SUFFIX).read_bytes(), type=Needs).kernels
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def needs_of(
+    rules: str, search_dirs: Sequence[Path], kernels: Mapping[str, Resources] | None = None
+) -> Needs:
     """What the makefile rules say that a compiler has written with -MMD.
 
     `search_dirs` are the folders of -I in their order.
@@ -93,7 +106,7 @@ def needs_of(rules: str, search_dirs: Sequence[Path]) -> Needs:
     names = (re.sub(r"\\(.)", r"\1", word).replace("$$", "$") for word in words[begin:])
     read = tuple(dict.fromkeys(str(Path(name).absolute()) for name in names))
     folders = [str(folder.absolute()) for folder in search_dirs]
-    return Needs(read, tuple(dict.fromkeys(_absent(read, folders))))
+    return Needs(read, tuple(dict.fromkeys(_absent(read, folders))), dict(kernels or {}))
 
 
 def _absent(read: Sequence[str], folders: Sequence[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from kprof.devices.cache import cache_dir
 from kprof.devices.record import Build, Compiler, Devices, Target, TargetRecord, first_working
+from kprof.devices.resources import CLANG_FLAGS
 from kprof.errors import TargetError
 
 _OPT: Final = Path("/opt")
@@ -95,7 +96,7 @@ def _library_flags(options: Build, compiler: Compiler) -> list[str]:
     if compiler.device_library_dir is not None:
         libraries = _device_libraries(compiler.device_library_dir)
         flags += ["--rocm-path=/usr", "--hip-version=6.2", f"--rocm-device-lib-path={libraries}"]
-    return [*flags, "-fPIC", "-shared", "-lamdhip64"]
+    return [*flags, *CLANG_FLAGS, "-fPIC", "-shared", "-lamdhip64"]
 
 
 def _device_libraries(system_dir: Path) -> Path:

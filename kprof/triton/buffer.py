@@ -25,6 +25,7 @@ import triton.language as tl
 from kprof.errors import RecorderError
 from kprof.recording.rank.process import recorder as process_recorder
 from kprof.regions import RegionTable, without_places
+from kprof.triton.compiled import BUILD, look_at_compilations
 from kprof.triton.regions import Regions
 from kprof.triton.tuning import leave_tuning_alone
 
@@ -64,7 +65,7 @@ class BuildKey:
     def name(self) -> str:
         """Differs whenever the compiled code may differ."""
         text = f"{source_digest()} {msgspec.json.encode(self.table).decode()} {self.num_warps}"
-        return f"kprof {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        return f"{BUILD}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 _builds: dict[str, BuildKey] = {}
@@ -109,6 +110,7 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     if launch.arena == 0:
         return None
     leave_tuning_alone(Buffer)
+    look_at_compilations()
     return Buffer(*words_of(launch), build_name(regions.table, num_warps))
 
 

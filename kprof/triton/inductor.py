@@ -29,6 +29,7 @@ from kprof.recording.endings.complaints import complain
 from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import recorder as process_recorder
 from kprof.triton.buffer import words_of
+from kprof.triton.compiled import note_launcher
 from kprof.triton.instrument import WORDS, with_whole_span, with_words
 from kprof.triton.regions import Regions
 
@@ -183,11 +184,11 @@ class _Copy:
 
     def __init__(self, kernel: Any, name: str, regions: Regions, recorder: AnyRecorder) -> None:
         self.kernel = kernel
-        self._name, self._table, self._launch = name, regions.table, recorder.launch
+        self.name, self._table, self._launch = name, regions.table, recorder.launch
 
     def words(self, x: int, y: int, z: int) -> tuple[int, int, int, int]:
         """For the next launch on this grid; raises _Unrecorded if it is not recorded."""
-        launch = self._launch(self._name, self._table, num_blocks=x * y * z, shares_chunks=True)
+        launch = self._launch(self.name, self._table, num_blocks=x * y * z, shares_chunks=True)
         if launch.arena == 0:
             raise _Unrecorded
         return words_of(launch)
@@ -257,6 +258,7 @@ def _launcher_of_copy(tuner: Any, found: _Copy) -> FunctionType:
     clone = _tuner_of_copy(tuner, found.kernel)
     with torch.cuda.device(tuner.triton_meta["device"] or 0):
         launcher = clone._precompile_config(original.config).make_launcher()
+    note_launcher(found.name, launcher, getattr(tuner.device_props, "warp_size", None))
     if getattr(launcher, "_is_static", False) != getattr(original, "_is_static", False):
         raise RecorderError("torch would launch its copy in another way")
     run = launcher.__globals__["runner"]

@@ -10,6 +10,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from kprof.capture.manifest import KernelResources
 from sealing import write_manifest
 from synthetic import TraceBuilder, write_events
 
@@ -42,6 +43,21 @@ def test_info_of_very_many_kernels_is_short(kprof, tmp_path):
     assert "k199 " in out
     assert "k200 " not in out
     assert "... 1,300 more kernels; kprof info --json names all" in out
+
+
+def test_info_says_what_kernels_take_where_that_is_known(kprof, tmp_path):
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+    build.launch(1, "other")
+    manifest = build.manifest()
+    kernels = tuple(KernelResources("kernel", each, 12, 4096) for each in (96, 64))
+    known = replace(manifest, ranks=(replace(manifest.ranks[0], kernels=kernels),))
+    run = write_events(known, build.table(), tmp_path / "known.kprof").path
+    out = kprof("info", run).out
+    assert re.search(r"threads per block +registers +spills, bytes +shared, bytes", out)
+    assert re.search(r"kernel .* 64-96 +12 +4096", out)
+    assert re.search(r"other +1 +0 +0 *$", out, re.MULTILINE)
+    run = write_events(manifest, build.table(), tmp_path / "unknown.kprof").path
+    assert "registers" not in kprof("info", run).out
 
 
 @pytest.mark.parametrize(("duration_s", "said"), [(0.0, "kprof synthetic\n"), (8.04, ", 8.0 s\n")])

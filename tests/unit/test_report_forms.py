@@ -98,7 +98,14 @@ def test_json_charges_the_late_rank_in_the_blame_matrix(uneven: Report) -> None:
 def test_json_holds_every_documented_table(uneven: Report) -> None:
     tables = json.loads(reports.to_json(uneven))["tables"]
     can_be_empty = ("unmatched_flows", "barrier_waits", "bandwidth", "role_waits")
-    can_be_empty += ("open_waits", "hung_waits", "collectives", "warp_lifetimes", "hosts_and_rails")
+    can_be_empty += (
+        "open_waits",
+        "hung_waits",
+        "collectives",
+        "warp_lifetimes",
+        "hosts_and_rails",
+        "compiled",
+    )
     assert set(all_metrics()) == set(tables)
     needed = [
         name for name in tables if name not in can_be_empty and not name.startswith("achieved")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.manifest import KernelResources, Launch, RankInfo
+from kprof.devices.resources import of_launches
 from kprof.recording.launches.wanted import EVERYTHING, Wanted
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ class RankFacts:
                 ran_ns=max(now.ran_ns - self.begin.ran_ns, 0),
                 waited_for_core_ns=max(now.waited_ns - self.begin.waited_ns, 0),
             )
+        names = dict.fromkeys(row.kernel for row in rows)
+        found = (KernelResources(name, *each) for name in names for each in of_launches(name))
+        base = msgspec.structs.replace(base, kernels=tuple(found))
         return info_of(base, decoder, rows, self.notes, cut_short)
 
 

@@ -33,7 +33,7 @@ def sections(report: Report, figures: Figures, *, has_trace: bool) -> list[Block
 
 
 _SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Report, Figures], list[Block]]], ...]] = (
-    ("kernels", "Kernels", "which of them make a call long", kernels),
+    ("kernels", "Kernels", "which of them make a call long, and what they take", kernels),
     ("path", "Critical path", "what determines the length of a call", path),
     ("waits", "Waits", "who waits for whom, and for how long", waits),
     ("blocks", "Blocks", "spans of single blocks, work and waits of all", blocks),

@@ -18,8 +18,44 @@ _IS_MUCH: Final = 0.2
 
 
 def kernels(report: Report, figures: Figures) -> list[Block]:
-    """A row for each kernel, and one for what lies between launches; nothing of a single kernel."""
+    """Which kernels make a call long, and what they were compiled to."""
     del figures
+    return [*_times(report), *_compiled(report)]
+
+
+def _compiled(report: Report) -> list[Block]:
+    """A row for each kernel of which the compiler said something."""
+    rows = report.rows("compiled")
+    found = table(
+        rows,
+        parts.words("kernel"),
+        parts.number("registers"),
+        parts.number("spills, bytes", "spill_bytes"),
+        parts.number("shared, bytes", "shared_bytes"),
+        Of(Column("threads"), lambda row: f"{row['threads']:,}" if row["threads"] else ""),
+        _where_known("blocks at most", lambda row: f"{row['blocks_at_most']:.0f}"),
+        _where_known("occupancy at most", lambda row: percent(row["occupancy_at_most"])),
+        Of(Column("limited by", is_text=True), lambda row: row["limited_by"] or ""),
+        title="What kernels take",
+        about=_ABOUT_COMPILED,
+        what="kernels",
+    )
+    return [found] if rows else []
+
+
+_ABOUT_COMPILED: Final = (
+    "Registers and spills of a thread, shared memory of a block without what its launches add, as "
+    "the compiler says. At most so many blocks fit an SM (CU) at once; occupancy: their warps over "
+    "all that it holds. Of a kernel with several rows, which are its versions, any may have run."
+)
+
+
+def _where_known(name: str, cell: Any) -> Of:
+    return Of(Column(name), lambda row: cell(row) if row["limited_by"] else "")
+
+
+def _times(report: Report) -> list[Block]:
+    """A row for each kernel, and one for what lies between launches; nothing of a single kernel."""
     rows = report.rows("kernels")
     own = [row for row in rows if row["kernel"] != BETWEEN]
     if len(own) < 2 or not report.are_times_known:
