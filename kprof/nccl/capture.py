@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +28,7 @@ from kprof.capture.shared_memory import memory_of
 from kprof.nccl.clocks import STEP_NS, common_clock
 from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, corrections, spans_of
 from kprof.nccl.entries import never_entered
-from kprof.nccl.events import Rank, channels_of, resolve
+from kprof.nccl.events import Rank, channels_of, names_of, resolve
 from kprof.nccl.host import write_host_trace
 from kprof.nccl.overtaken import by_order, by_others
 from kprof.nccl.ring import RECORD, Ring, read_rings
@@ -83,7 +83,8 @@ def collect(
         if rank in calls:
             write_host_trace(directory, rank, calls[rank].on_host, _numbers(rings, ranks, rank))
     strange = _strange(rings, len(every) - len(sound), len(sound) - len(channels))
-    messages = (*refused, *strange, *unknown, *_versions(rings), *never_entered(rings, ranks))
+    odd = (*strange, *unknown, *_versions(rings), *_left_nothing(ranks.values()))
+    messages = (*refused, *odd, *never_entered(rings, ranks))
     kept = tuple(found[rank] for rank in sorted(found))
     return Collected(kept, alignment, note, messages, world_size)
 
@@ -246,3 +247,21 @@ def _versions(rings: Sequence[Ring]) -> list[str]:
         for abi, pids in sorted(by_abi.items())
     )
     return [f"NCCL's profiler interface has {', '.join(parts)}: ranks load different NCCLs"]
+
+
+def _left_nothing(ranks: Iterable[Rank]) -> list[str]:
+    """A sentence about the communicator of which most ranks have left nothing."""
+    members: dict[int, set[int]] = {}
+    comms = {each.comm.id: each.comm for each in ranks}
+    for each in ranks:
+        members.setdefault(each.comm.id, set()).add(each.rank)
+    lacking = {number: comms[number].num_ranks - len(found) for number, found in members.items()}
+    number = max(lacking, key=lacking.__getitem__, default=None)
+    if number is None or lacking[number] <= 0:
+        return []
+    size, name = comms[number].num_ranks, names_of(comms.values())[number]
+    return [
+        f"{lacking[number]} of {size} ranks of communicator {name} left nothing: their NCCL is "
+        "older than 2.26 or has another plugin, their host lacks the file, or they are recorded "
+        "elsewhere"
+    ]

@@ -21,7 +21,7 @@ def never_entered(
     rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank], *, is_over: bool = True
 ) -> list[str]:
     """A sentence for each collective that never ended on a rank while others never entered it, or
-    that does not end in a run that is not over."""
+    on any, or that does not end in a run that is not over."""
     import pandas as pd
 
     tables = [_entries(idx, ring, ranks) for idx, ring in enumerate(rings)]
@@ -38,8 +38,9 @@ def never_entered(
             seq = max(latest.values())
             missing = [rank for rank in sorted(members) if latest.get(rank, -1) < seq]
             silent = max(sizes) - len(members)
-            is_hung = bool((~rows["has_ended"] & (rows["seq"] == seq)).any())
-            if is_hung and (missing or silent):
+            is_open = ~rows.loc[rows["seq"] == seq, "has_ended"]
+            # Where all have entered it, one rank that saw it end is enough.
+            if is_open.any() if missing or silent else is_open.all():
                 what = f"{func} {seq} of communicator {name}"
                 said.append(_sentence(what, latest, missing, silent, is_over=is_over))
     return said[:_MOST_SAID]
@@ -73,7 +74,8 @@ def _sentence(
     """`silent` ranks of the communicator have recorded nothing."""
     inside = sorted(rank for rank in latest if rank not in missing)
     never_ended, never_did = ("never ended", "never did") if is_over else ("waits", "has not")
-    text = f"{what} {never_ended}: {name_ranks(inside)} entered it"
+    who = name_ranks(inside) if missing or silent else "all of its ranks"
+    text = f"{what} {never_ended}: {who} entered it"
     for rank in missing:
         last = f"its last one there is {latest[rank]}" if rank in latest else "nor any before it"
         text += f"; rank {rank} {never_did}, {last}"

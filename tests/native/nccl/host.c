@@ -5,12 +5,14 @@
 //
 // ranks: processes (as a launcher starts them, with RANK), or threads=1: ranks are threads of one process. calls: how
 // often each rank makes a collective, channels: of each; comms: how many communicators all ranks have. late=RANK,
-// delay=NS: that rank begins later; turns=1: the ranks take turns at it. ahead=NS: how much a rank's clock is ahead of
+// delay=NS: that rank begins later, every=N: in each N-th call; turns=1: the ranks take turns at it. ahead=NS: how much a rank's clock is ahead of
 // that of the rank before. p2p=1: rank 0 sends to rank 1 after each. graph=N: each collective is replayed N
 // times. rccl=1: as RCCL does it: times in ticks of 10 ns, diagnostics where NCCL has phases, and channels that the GPU
 // never ran have no event. phases=1: phases in kernels. mess=1: stops that never come, come twice, or come in the wrong
 // order, and finalize with events open. stuck=RANK: it never enters the last collective. die=RANK: it kills itself
-// before.
+// before, or, with inside=1, in it. without=RANK: its process finds no plugin. split=1: the second communicator is two,
+// of the even and of the odd ranks. shrink=RANK: it leaves after half of the calls, and the others go on in a new
+// communicator.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -364,26 +366,38 @@ static void kernel(void* context, void* parent, int channels, uint64_t from, uin
   free(handles);
 }
 
+static void join(void** context, uint64_t id, const char* name, int ranks, int rank) {
+  int mask = 0;
+  const int error = abi == 4 ? ((Plugin4*)plugin)->init(context, &mask, name, id, 1, ranks, rank, NULL)
+                             : plugin->init(context, id, &mask, name, 1, ranks, rank, NULL);
+  if (error) abort();
+  event_mask = mask;
+}
+
 static void* rank_main(void* argument) {
   const long rank = (long)argument, ranks = option("ranks", 2), calls = option("calls", 10), comms = option("comms", 1);
   const long channels = option("channels", 4), late = option("late", -1), delay = option("delay", 0);
   const bool is_messy = option("mess", 0);
   const uint64_t ahead = rank * option("ahead", 0);
   void* contexts[8];
+  const long shrink = option("shrink", -1);
   for (int k = 0; k < comms; ++k) {
-    int mask = 0;
-    const uint64_t id = 0xabc0 + k;
-    const int error =
-        abi == 4 ? ((Plugin4*)plugin)->init(&contexts[k], &mask, k ? "second" : "world", id, 1, ranks, rank, NULL)
-                 : plugin->init(&contexts[k], id, &mask, k ? "second" : "world", 1, ranks, rank, NULL);
-    if (error) abort();
-    event_mask = mask;
-    if (!mask || !contexts[k]) return NULL;
+    const bool is_half = k == 1 && option("split", 0);
+    const int parity = is_half ? rank % 2 : 0;
+    join(&contexts[k], 0xabc0 + k + parity, k ? "second" : "world", is_half ? (ranks + 1 - parity) / 2 : ranks,
+         is_half ? rank / 2 : rank);
+    if (!event_mask || !contexts[k]) return NULL;
   }
   for (long call = 0; call < calls; ++call) {
-    if (option("die", -1) == rank && call == calls - 1) kill(getpid(), SIGKILL);
-    if (option("stuck", -1) == rank && call == calls - 1) continue;
-    const bool is_stuck = option("stuck", -1) >= 0 && call == calls - 1;
+    const bool is_last = call == calls - 1, is_dying = option("die", -1) == rank && is_last;
+    if (is_dying && !option("inside", 0)) kill(getpid(), SIGKILL);
+    if (option("stuck", -1) == rank && is_last) continue;
+    const bool is_stuck = is_last && (option("stuck", -1) >= 0 || option("inside", 0));
+    if (shrink >= 0 && call == calls / 2) {
+      plugin->finalize(contexts[0]);
+      if (rank == shrink) return NULL;
+      join(&contexts[0], 0xabcf, "shrunk", ranks - 1, rank - (rank > shrink));
+    }
     for (int k = 0; k < comms; ++k) {
       void* context = contexts[k];
       const long replays = option("graph", 1);
@@ -412,6 +426,7 @@ static void* rank_main(void* argument) {
         const uint64_t last = at + (is_planted ? delay : 100 * (ranks - 1));
         const uint64_t mine = is_late ? last : at + (is_planted ? 10 * rank : 100 * rank);
         kernel(context, coll, channels, mine + ahead, last + ahead, is_stuck);
+        if (is_dying) kill(getpid(), SIGKILL);
       }
       end(group);
       if (option("p2p", 0) && rank < 2) {
@@ -461,9 +476,10 @@ int main(int argc, char** argv) {
   }
   for (long rank = 0; rank < ranks; ++rank) {
     if (fork()) continue;
-    char text[16];
+    char text[24];
     snprintf(text, sizeof text, "%ld", rank);
     setenv("RANK", text, 1);
+    if (option("without", -1) == rank) setenv("NCCL_PROFILER_PLUGIN", "/nowhere/plugin.so", 1);
     load();
     rank_main((void*)rank);
     printf("events %ld\n", (long)num_events);
