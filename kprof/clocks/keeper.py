@@ -39,6 +39,7 @@ class ClockKeeper:
         self._device = device
         self._clock = clock
         self._cadence = Cadence()
+        self._everybody: bool | None = None
         self._launches = launches
         # Launches below this number came before the last calibration.
         self._end_before = 0
@@ -66,10 +67,17 @@ class ClockKeeper:
 
     def align(self, group: Group) -> None:
         """Recorder.align."""
-        if group.world_size == 1:
+        if group.world_size == 1 or not self._is_everybody_here(group):
             return
         with self._standing_still():
             self._calibrate(group)
+
+    def _is_everybody_here(self, group: Group) -> bool:
+        """Whether all ranks have recorders, which they tell each other at the first calibration;
+        without one of them, none of the others may wait for it."""
+        if self._everybody is None:
+            self._everybody = all(group.all_gather(True))
+        return self._everybody
 
     def _calibrate(self, group: Group) -> None:
         from kprof.clocks.calibration import Calibrator
@@ -89,6 +97,8 @@ class ClockKeeper:
     def align_if_due(self, group: Group, every_s: float) -> bool:
         """Recorder.align_if_due."""
         if group.world_size == 1 or not self._cadence.is_due():
+            return False
+        if not self._is_everybody_here(group):
             return False
         with self._standing_still():
             self._calibrate(group)

@@ -19,7 +19,7 @@ from kprof.devices.build import error_text
 from kprof.devices.groups import PartOfGroup
 from kprof.devices.targets import Target
 from kprof.recording.launcher.record import session
-from kprof.recording.rank.null_recorder import NullRecorder
+from kprof.recording.rank.null_recorder import NullRecorder, RefusedRecorder
 from kprof.recording.rank.recorder import Recorder
 
 
@@ -160,6 +160,23 @@ def test_launches_after_the_last_calibration_are_said_and_widen_the_bound(tmp_pa
         run_threads(2, work)
     alignment = _alignment(tmp_path)
     assert "after the last clock calibration" in alignment.notes[0]
+
+
+def test_a_rank_that_was_refused_leaves_nobody_waiting(tmp_path: Path) -> None:
+    def work(group: ThreadGroup) -> tuple[bool, list[int]]:
+        if group.rank:
+            recorder = RefusedRecorder()
+        else:
+            recorder = Recorder(directory, rank=0, world_size=2, arena_bytes=1 << 16)
+        due = recorder.align_if_due(group)
+        recorder.align(group)
+        # Both are at the same place.
+        met = group.all_gather(group.rank)
+        recorder.close()
+        return due, met
+
+    with session(tmp_path / "run.kprof") as directory:
+        assert run_threads(2, work) == [(False, [0, 1])] * 2
 
 
 def test_a_recorder_that_is_off_aligns_nothing() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +24,7 @@ class Opened(NullRecorder):
     def __init__(self, *arguments: object, arena_bytes: int, **options: object) -> None:
         if arena_bytes > self.most_bytes:
             raise NoRoomError("no room")
+        self.place = options["rank"], options["world_size"]
         self.arena_bytes = arena_bytes
         self.notes: list[str] = []
         self.thread = threading.current_thread()
@@ -113,3 +116,45 @@ def test_threads_that_ask_at_once_share_a_recorder(
     ask()
     other.join()
     assert found == opened * 2
+
+
+@pytest.fixture
+def launched(under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Nobody has told this process its rank, and torch.distributed has begun as the third of four."""
+    for name in (*process._RANK_VARIABLES, *process._WORLD_SIZE_VARIABLES, "RAY_RAYLET_PID"):
+        monkeypatch.delenv(name, raising=False)
+    begun = {"is_available": True, "is_initialized": True, "get_rank": 2, "get_world_size": 4}
+    dist = SimpleNamespace(**{name: lambda value=value: value for name, value in begun.items()})
+    monkeypatch.setitem(sys.modules, "torch.distributed", dist)
+    return monkeypatch
+
+
+def place() -> tuple[int, int]:
+    recorder = process.recorder()
+    assert isinstance(recorder, Opened)
+    return recorder.place
+
+
+def test_a_rank_is_that_of_torch_distributed(launched: pytest.MonkeyPatch) -> None:
+    """As in actors of Ray, which no launcher gives a number; also where Ray itself runs under Slurm."""
+    launched.setenv("SLURM_PROCID", "1")
+    launched.setenv("SLURM_NTASKS", "2")
+    assert place() == (2, 4)
+
+
+def test_what_torchrun_says_comes_first(launched: pytest.MonkeyPatch) -> None:
+    launched.setenv("RANK", "5")
+    launched.setenv("WORLD_SIZE", "8")
+    assert place() == (5, 8)
+
+
+@pytest.mark.parametrize(("pid", "expected"), [(None, (1, 2)), ("4711", (0, 1))])
+def test_ray_hands_down_the_place_of_whoever_started_it(
+    launched: pytest.MonkeyPatch, pid: str | None, expected: tuple[int, int]
+) -> None:
+    launched.setattr(sys.modules["torch.distributed"], "is_initialized", lambda: False)
+    launched.setenv("SLURM_PROCID", "1")
+    launched.setenv("SLURM_NTASKS", "2")
+    if pid:
+        launched.setenv("RAY_RAYLET_PID", pid)
+    assert place() == expected

@@ -106,3 +106,23 @@ class NullRecorder(AnyRecorder):
         in faster.
         """
         return NULL_BUFFER
+
+
+class RefusedRecorder(NullRecorder):
+    """The recorder of a rank that `kprof record` waits for and the machine refused. Other ranks may
+    record: the first calibration tells them that this one has no clock to calibrate."""
+
+    def __init__(self) -> None:
+        self._has_told = False
+
+    def align(self, group: Group) -> None:
+        """Collective, the first time."""
+        if not self._has_told and group.world_size > 1:
+            self._has_told = True
+            group.all_gather(False)
+
+    def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
+        """The first call is due."""
+        del every_s
+        self.align(group)
+        return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
@@ -33,7 +34,7 @@ from kprof.recording.endings import complaints, lifetime
 from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.launches.wanted import Schedule, Wanted
 from kprof.recording.rank import saver
-from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder, RefusedRecorder
 from kprof.recording.rank.recorder import DEFAULT_ARENA_BYTES, Recorder
 from kprof.recording.retention.retention import Retention
 
@@ -67,6 +68,8 @@ _REFUSALS: Final = (
 _LEAST_ARENA_BYTES: Final = 1 << 20
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# Ray sets this in its workers.
+_RAY_VARIABLE: Final = "RAY_RAYLET_PID"
 
 
 class _TimedNullRecorder(NullRecorder):
@@ -144,11 +147,12 @@ def recorder(
     """This process's recorder: recording under `kprof record`, off otherwise. Later calls return
     the same one.
 
-    Unless given, rank and world size come from the launcher's environment (torchrun, Slurm, MPI).
-    Events are written at exit, also on SIGTERM and SIGINT. A forked child has no recorder until it
-    calls this with its own rank. With a `schedule` (kprof.schedule) only some steps are recorded;
-    `recorder.step()` ends a step. If recording is impossible, the recorder is off and one line on
-    stderr says why.
+    Unless given, rank and world size come from torchrun's variables, else from torch.distributed if
+    it is initialised, else from variables of Slurm and MPI (but in workers of Ray these are those
+    of whoever started Ray). Events are written at exit, also on SIGTERM and SIGINT. A forked child
+    has no recorder until it calls this with its own rank. With a `schedule` (kprof.schedule) only
+    some steps are recorded; `recorder.step()` ends a step. If recording is impossible, the recorder
+    is off and one line on stderr says why.
     """
     global _process_recorder, _pid_of_recorder
     if _session_recorder is not None:
@@ -163,9 +167,7 @@ def recorder(
         if _process_recorder is None or _pid_of_recorder != os.getpid():
             if _must_wait(device):
                 return NullRecorder()
-            rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
-            if world_size is None:
-                world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
+            rank, world_size = _place(rank, world_size)
             make = partial(Recorder, regions=regions, device=device, schedule=schedule)
             make = partial(make, rank=rank, world_size=world_size)
             timer = _timer(Path(timings), rank, device) if timings else None
@@ -207,7 +209,7 @@ def _open(
         return apart(make.keywords["device"], partial(_largest, make, _arena_bytes()))
     except (*_REFUSALS, msgspec.MsgspecError) as error:
         complaints.tell(directory, f"rank {rank} records nothing: {error}")
-        return NullRecorder()
+        return RefusedRecorder()
 
 
 def delays_of_environment() -> Delays | None:
@@ -276,6 +278,21 @@ def _timer(directory: Path, rank: int, device: str) -> LaunchTimer | None:
         )
         return None
     return LaunchTimer(directory, rank, device)
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size, where they were not given by what is known of this process."""
+    named = 1 if _RAY_VARIABLE in os.environ else None
+    known = (
+        _from_environment(_RANK_VARIABLES[:named], 0),
+        _from_environment(_WORLD_SIZE_VARIABLES[:named], 1),
+    )
+    dist = sys.modules.get("torch.distributed")
+    is_begun = dist is not None and dist.is_available() and dist.is_initialized()
+    if dist is not None and is_begun and _RANK_VARIABLES[0] not in os.environ:
+        known = dist.get_rank(), dist.get_world_size()
+    rank = known[0] if rank is None else rank
+    return rank, max(rank + 1, known[1]) if world_size is None else world_size
 
 
 def _from_environment(names: Sequence[str], default: int) -> int:
