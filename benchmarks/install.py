@@ -1,12 +1,16 @@
-"""How large and how fast is what a reader of captures installs, without torch?
+"""How large and how fast is what a reader of captures installs, without torch, and what each command of the README takes?
 
 `python -m benchmarks.install` builds the wheel and the sdist, installs each into a bare virtual
-environment with pip, and reads a recording with it. It needs pip's network or cache, and takes about
-three minutes on two cores; what pip downloads is in the time.
+environment with pip, and reads a recording with it. Then it types the README's commands in a fresh
+checkout. It needs pip's network or cache, and takes about five minutes on two cores; what pip
+downloads is in the times.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +34,65 @@ def main() -> None:
         for kind, pattern in (("wheel", "*.whl"), ("sdist", "*.tar.gz")):
             (file,) = Path(folder).glob(pattern)
             result[kind] = installed(file, Path(folder) / kind)
+        of_readme = typed(checkout(Path(folder) / "checkout"))
+        result["readme"] = [
+            {key: row[key] for key in ("command", "seconds", "mib")} for row in of_readme
+        ]
     harness.show_and_write(result, arguments.output)
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of the files that git knows, as they are now, without recordings."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if not name.startswith("traces/") and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def commands_of_readme() -> list[str]:
+    """What it says to type, line by line, but for `kprof view`, which waits for a browser."""
+    fences = re.findall(
+        r"^```console\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    lines = [line.partition("  #")[0].strip() for fence in fences for line in fence.splitlines()]
+    return [line for line in lines if not line.startswith("kprof view")]
+
+
+def typed(folder: Path) -> list[dict[str, Any]]:
+    """Types the README's commands in a checkout, with a home that nobody has used: seconds of each, by how many MiB the
+    checkout and the home grew, and its output. After the first one in the environment that it made, as the README says.
+
+    Raises CalledProcessError for a command that fails.
+    """
+    home, here = folder / ".home", folder
+    home.mkdir()
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("KPROF", "PYTHON"))
+    }
+    environment["HOME"] = str(home)
+    environment.setdefault("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip"))
+    place = home / "place"
+    found: list[dict[str, Any]] = []
+    size = size_bytes(folder)
+    for command in commands_of_readme():
+        begin_s = time.perf_counter()
+        script = ["bash", "-c", f"set -euo pipefail\n{command}\npwd > '{place}'"]
+        answer = subprocess.run(
+            script, cwd=here, env=environment, check=True, capture_output=True, text=True
+        )
+        seconds, before, size = time.perf_counter() - begin_s, size, size_bytes(folder)
+        row = {"command": command, "seconds": round(seconds, 1)}
+        found.append(row | {"mib": round((size - before) / MIB, 1), "output": answer.stdout})
+        here = Path(place.read_text().strip())
+        # As `. .venv/bin/activate` does.
+        environment["PATH"] = f"{folder / '.venv' / 'bin'}:{os.environ['PATH']}"
+    return found
 
 
 def installed(file: Path, venv: Path) -> dict[str, Any]:

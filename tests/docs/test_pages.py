@@ -26,7 +26,7 @@ FOLLOWED_ELSEWHERE = {"own_kernel.md", "triton.md", "extending.md", "nccl.md"}
 PAGES = sorted(DOCS.glob("*.md"))
 # What a page may ask of a machine, and where that is tested.
 TESTED_ELSEWHERE = {
-    "a checkout and minutes",  # tests/cli/test_whole_way.py, and whoever sets up a checkout
+    "a checkout and minutes",  # tests/cli/test_fresh_checkout.py
     "a workload",  # tests/docs/test_own_kernel_page.py, tests/kernels/test_torch_profiler.py
     "a browser",  # tests/browser/
     "a foreign file",  # tests/cli/test_importing.py

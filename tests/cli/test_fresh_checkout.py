@@ -1,0 +1,48 @@
+"""The README's commands, typed in a fresh checkout with a home that nobody has used: they install, record and report."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.install import ROOT, checkout, commands_of_readme, typed
+
+NO_INDEX = ("No matching distribution", "Could not find a version", "Temporary failure in name")
+
+
+def test_the_readme_says_what_to_type() -> None:
+    commands = commands_of_readme()
+    assert commands[:2] == ["make demo", "pip install '.[torch]'"]
+    assert "kprof new my_kernel && cd my_kernel && make" in commands
+    assert not [command for command in commands if "#" in command or not command]
+
+
+@pytest.mark.slow
+def test_the_readmes_commands_work_in_a_fresh_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not (ROOT / ".git").exists() or not shutil.which("make"):
+        pytest.skip("needs make, and git's list of the files of a checkout")
+    folder = checkout(tmp_path / "kprof")
+    try:
+        rows = typed(folder)
+    except subprocess.CalledProcessError as error:
+        said = f"{error.stdout}\n{error.stderr}"
+        if any(words in said for words in NO_INDEX):
+            pytest.skip("needs a package index")
+        pytest.fail(f"{error.cmd[-1]}\n{said}")
+    with capsys.disabled():
+        for row in rows:
+            print(f"\n  {row['seconds']:6.1f} s {row['mib']:8.1f} MiB  {row['command']}", end="")
+        print()
+    demo, report = rows[0]["output"], rows[-1]["output"]
+    assert (folder / "kprof-demo" / "report.html").is_file()
+    # What it says to type next can be typed as it stands.
+    (following,) = (line[9:] for line in demo.splitlines() if line.startswith("next "))
+    again = subprocess.run(following, shell=True, cwd=folder, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "Rank" in report
+    shutil.rmtree(folder)
