@@ -133,14 +133,18 @@ def from_messages(capture: Capture, alignment: Alignment, sample: OffsetSample) 
 
 
 def held_out(calibrations: list[Calibration]) -> dict[str, Any]:
-    """Each calibration but the first and the last is left out in turn, and predicted from the rest, by whichever path."""
+    """Each calibration but the first and the last is left out in turn, and predicted from the rest.
+
+    What another path says has noise of its own, which its bound has on top.
+    """
     errors, bounds = [], []
     for idx in range(1, len(calibrations) - 1):
         rest = align_clocks("held out", 0, calibrations[:idx] + calibrations[idx + 1 :])
         for pair, sample in calibrations[idx].items():
             for path in (sample, *sample.others):
                 errors.append(abs(_predicted_ns(rest, pair, path) - path.offset_ns))
-                bounds.append(rest.bound_between_ns(*pair))
+                noise_ns = path.noise_ns if isinstance(path, OtherPath) else 0.0
+                bounds.append(rest.bound_between_ns(*pair) + noise_ns)
     within = sum(error <= bound for error, bound in zip(errors, bounds, strict=True))
     # Short runs have no calibration between two others.
     ordered = sorted(errors) or [0.0]

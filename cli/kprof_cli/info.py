@@ -268,8 +268,8 @@ def _describe_corner(pair: PairClock) -> str:
     )
     is_checked = pair.bound_ns < pair.rigorous_bound_ns
     return (
-        f"{pair.a} - {pair.b} through their host, beside the ping-pong: {others}; they disagree by "
-        f"{format_ns(pair.disagreement_ns)}, and the bound is "
+        f"{pair.a} - {pair.b} through their host, beside the ping-pong: {others}; the farthest is "
+        f"{format_ns(pair.disagreement_ns)} off, and the bound is "
         + ("that with the noise and the drift" if is_checked else "half a round trip")
     )
 

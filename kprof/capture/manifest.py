@@ -278,9 +278,8 @@ class PairClock(msgspec.Struct, frozen=True):
 
     @property
     def disagreement_ns(self) -> float:
-        """How far apart the offsets by all paths are."""
-        offsets = 0.0, *self.others_ns.values()
-        return max(offsets) - min(offsets)
+        """How far the farthest of the other paths is from the ping-pong."""
+        return max(map(abs, self.others_ns.values()), default=0.0)
 
 
 class Alignment(msgspec.Struct, frozen=True):

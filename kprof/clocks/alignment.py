@@ -11,18 +11,20 @@ Two bounds, both in the manifest:
                 could have done; it cannot break it.
 
     stated bound = one-sided + sqrt(spread of the shortest ways ^ 2 + clock step ^ 2)
-    one-sided    = the largest of (round trip - smallest) / 2, the residue of the triangles, and the
-                   disagreement of other paths
+    one-sided    = the largest of (round trip - smallest) / 2, the residue of the triangles, and how
+                   far the farthest other path is from the ping-pong
 
 At least three ranks that all played with each other can check the assumption. A slow direction
 shows as a longer round trip than other pairs have, and as a triangle that does not close: a to b,
 b to c and c to a must add up to 0, once the measured drift has moved them to one moment. The median
 over a pair's triangles is its residue. Only a rank that sends as much faster as it receives slower
 would stay hidden. Two GPUs alone on a host have other paths in place of triangles, through the host
-(kprof.clocks.corner): one-sided is also no less than what the estimates by all paths disagree by,
-and their noise adds to the spread. In a star nothing can be checked and the stated bound is the
-rigorous one. The same holds between hosts, and on the CPU target, where one lane has to find the
-shortest ways of both directions.
+(kprof.clocks.corner). The truth is taken to lie between the estimates of all paths, so one-sided is
+no less than the distance of the farthest, and the bound no less than that of any two. Their noise
+adds to the spread: what they state, or their scatter over the calibrations, if that is more.
+
+In a star nothing can be checked and the stated bound is the rigorous one. The same holds between
+hosts, and on the CPU target, where one lane has to find the shortest ways of both directions.
 
 kprof.clocks.path says how the offset moves between calibrations and what that adds to the bounds.
 """
@@ -149,19 +151,25 @@ class _Fit:
         return float(np.median(sums)) if sums else 0.0
 
     @cached_property
-    def others_ns(self) -> dict[Pair, dict[str, float]]:
-        """By pair and other path: its offset minus that of the ping-pong, the median over the
-        calibrations."""
+    def _others_off_ns(self) -> dict[Pair, dict[str, list[float]]]:
+        """By pair and other path: its offset minus that of the ping-pong, of every calibration."""
         found: dict[Pair, dict[str, list[float]]] = {}
         samples = [entry for each in self.calibrations for entry in each.items()]
         for pair, sample in samples:
             for other in sample.others:
                 off_ns = other.offset_ns - _between_ns(self.paths, pair, other.local_ns)
                 found.setdefault(pair, {}).setdefault(other.name, []).append(off_ns)
-        return {
-            pair: {name: float(np.median(each)) for name, each in by_path.items()}
-            for pair, by_path in found.items()
-        }
+        return found
+
+    def others_ns(self, pair: Pair) -> dict[str, float]:
+        """By other path: the median over the calibrations."""
+        by_path = self._others_off_ns.get(pair, {})
+        return {name: float(np.median(off_ns)) for name, off_ns in by_path.items()}
+
+    def _scatter_ns(self, pair: Pair) -> float:
+        """How far the other paths move from calibration to calibration."""
+        by_path = self._others_off_ns.get(pair, {})
+        return math.hypot(*(float(np.std(off_ns)) for off_ns in by_path.values()))
 
     def pair_bounds_ns(self, pair: Pair, idx: int) -> tuple[float, float]:
         """Stated and rigorous bound at one calibration, from the pair's sample.
@@ -172,9 +180,10 @@ class _Fit:
         if sample is None:
             return math.inf, math.inf
         off_ns = abs(self.contradictions_ns[idx][pair])
-        disagreement_ns = float(np.ptp([0.0, *self.others_ns.get(pair, {}).values()]))
-        checked_ns = max(self.residue_ns(pair, idx), disagreement_ns)
-        stated = stated_bound_ns(sample, self.floor_ns, checked_ns)
+        estimates_ns = [0.0, *self.others_ns(pair).values()]
+        checked_ns = max(self.residue_ns(pair, idx), *map(abs, estimates_ns))
+        stated = stated_bound_ns(sample, self.floor_ns, checked_ns, self._scatter_ns(pair))
+        stated = max(stated, min(float(np.ptp(estimates_ns)), sample.rigorous_bound_ns))
         return stated + off_ns, sample.rigorous_bound_ns + off_ns
 
     def path_bounds_ns(self, rank: int) -> tuple[float, float]:
@@ -210,7 +219,7 @@ class _Fit:
             method=method,
             round_trip_ns=min((sample.round_trip_ns for sample in samples), default=0.0),
             residue_ns=max(residues) if self.has_triangles and samples else None,
-            others_ns=self.others_ns.get(pair, {}),
+            others_ns=self.others_ns(pair),
         )
 
 
@@ -252,13 +261,16 @@ def round_trip_floor_ns(calibrations: Sequence[Calibration]) -> float | None:
     return min(trips, default=None)
 
 
-def stated_bound_ns(sample: OffsetSample, floor_ns: float | None, residue_ns: float = 0.0) -> float:
-    """The bound of one calibration of a pair whose checks leave this residue."""
+def stated_bound_ns(
+    sample: OffsetSample, floor_ns: float | None, residue_ns: float = 0.0, scatter_ns: float = 0.0
+) -> float:
+    """The bound of one calibration of a pair whose checks leave this residue, and whose other paths
+    scatter so far."""
     if floor_ns is None or not sample.has_shortest_ways:
         return sample.rigorous_bound_ns
     one_sided_ns = max(0.0, (sample.round_trip_ns - floor_ns) / 2, residue_ns)
     noise_ns = math.hypot(*(other.noise_ns for other in sample.others))
-    spread_ns = math.hypot(sample.spread_ns, sample.step_ns, noise_ns)
+    spread_ns = math.hypot(sample.spread_ns, sample.step_ns, max(noise_ns, scatter_ns))
     return min(sample.rigorous_bound_ns, one_sided_ns + spread_ns)
 
 

@@ -160,11 +160,13 @@ def test_info_shows_what_other_paths_say_of_two_clocks(kprof, small):
     write_manifest(small, manifest)
     out = kprof("info", small).out
     corner = "0 - 1 through their host, beside the ping-pong: common view +31 ns, two ways -12 ns; "
-    assert f"{corner}they disagree by 43 ns, and the bound is that with the noise and the" in out
+    assert f"{corner}the farthest is 31 ns off, and the bound is that with the noise and the" in out
     assert "other paths" in out
     manifest["alignment"]["pairs"][0]["bound_ns"] = 520.0
     write_manifest(small, manifest)
-    assert "they disagree by 43 ns, and the bound is half a round trip" in kprof("info", small).out
+    assert (
+        "the farthest is 31 ns off, and the bound is half a round trip" in kprof("info", small).out
+    )
 
 
 def test_info_gives_a_rank_the_offset_that_its_pair_has(kprof, small):
