@@ -103,7 +103,7 @@ def apart_by_collectives(output: Path) -> dict[str, Any]:
     )
     impossible = int((b.max(axis=1) > e.min(axis=1)).sum())
     found: dict[str, Any] = {"impossible": impossible, "of": len(b)}
-    alignment, note = common_clock(channels, (), frozenset(channels["rank"]))
+    alignment, note = common_clock(channels, (), frozenset(channels["rank"]), {})
     if alignment is None:
         return found | {"note": note}
     ends_ns = [int(channels["start_ns"].min()), int(channels["stop_ns"].max())]

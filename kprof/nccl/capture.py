@@ -71,7 +71,8 @@ def collect(
     sound = _in_bounds(every)
     channels = sound[~by_order(sound)]
     if alignment is None or not found.keys() <= {entry.rank for entry in alignment.ranks}:
-        alignment, note = common_clock(channels, ranks.values(), frozenset(found))
+        machines = {each.rank: rings[idx].machine for (idx, _), each in ranks.items()}
+        alignment, note = common_clock(channels, ranks.values(), frozenset(found), machines)
     if alignment is not None and (clocks := _clocks(alignment)):
         shifts_ns = corrections(channels, clocks)
         channels = channels[~by_others(channels, shifts_ns, alignment.widest_bound_ns)]

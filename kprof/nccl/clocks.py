@@ -1,11 +1,16 @@
-"""One clock for GPUs that nothing has calibrated, from the collectives themselves: no channel ends
-before those have begun whose data it needs (kprof.clocks.causality)."""
+"""One clock for GPUs that nothing has calibrated, from the collectives themselves
+(kprof.clocks.causality): no channel ends before those have begun whose data it needs; none begins
+before the host's call of it; and the host sees its end later than that was. So ranks of one machine
+bound each other through its clock, too, and a rank that is late for every collective is no clock
+that is ahead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from kprof.capture.losses import name_ranks
@@ -28,9 +33,13 @@ _MOST_COMPARED: Final = 16
 
 
 def common_clock(
-    channels: pd.DataFrame, ranks: Iterable[Rank], needed: frozenset[int]
+    channels: pd.DataFrame,
+    ranks: Iterable[Rank],
+    needed: frozenset[int],
+    machines: Mapping[int, int],
 ) -> tuple[Alignment | None, str]:
-    """The alignment of these ranks, or None and why there is none."""
+    """The alignment of these ranks, or None and why there is none. Ranks with the same number of
+    `machines`, by rank, have the same host's clock."""
     if len(needed) < 2:
         return None, ""
     uuids = {each.rank: each.comm.uuid for each in ranks}
@@ -41,14 +50,61 @@ def common_clock(
     clocks = _clocks(channels)
     if any(each.last_ns - each.first_ns > _LONGEST_NS for each in clocks.values()):
         return None, "the GPUs' clocks are not calibrated, and show more than a day"
+    limits, (of_hosts, hosts) = _limits(channels), _by_hosts(channels, machines)
     try:
-        found = align_by_limits(_limits(channels), clocks, "collectives of NCCL")
-    except ClockError as error:
-        return None, f"the GPUs' clocks are not calibrated, and collectives do not tell: {error}"
+        found = _aligned([*limits, *of_hosts], clocks, hosts)
+    except ClockError:
+        # A host's clock that is set while the program runs is none.
+        try:
+            found = _aligned(limits, clocks, {})
+        except ClockError as error:
+            said = "the GPUs' clocks are not calibrated, and collectives do not tell"
+            return None, f"{said}: {error}"
     missing = sorted(needed - {entry.rank for entry in found.ranks})
     if missing:
         return None, f"no collective bounds the clock of {name_ranks(missing)}"
     return found, ""
+
+
+def _aligned(
+    limits: list[Limits], clocks: dict[int, RankClock], hosts: dict[int, RankClock]
+) -> Alignment:
+    """Without the hosts; raises ClockError."""
+    found = align_by_limits(limits, clocks | hosts, "collectives of NCCL")
+    return msgspec.structs.replace(
+        found,
+        ranks=tuple(each for each in found.ranks if each.rank not in hosts),
+        pairs=tuple(each for each in found.pairs if not hosts.keys() & {each.a, each.b}),
+    )
+
+
+def _by_hosts(
+    channels: pd.DataFrame, machines: Mapping[int, int]
+) -> tuple[list[Limits], dict[int, RankClock]]:
+    """What the clocks of machines bound, which have numbers behind the last rank's."""
+    first_host = 1 + max(machines, default=0)
+    numbers = {each: first_host + i for i, each in enumerate(sorted({*machines.values()} - {0}))}
+    limits, hosts = [], {}
+    for machine, host in numbers.items():
+        mine = channels[channels["rank"].isin([r for r, m in machines.items() if m == machine])]
+        begun = mine[mine["begun_ns"] > 0]
+        ended = mine[(mine["stop_ns"] >= 0) & (mine["ended_ns"] > 0)]
+        if begun.empty or ended.empty:
+            continue
+        first_ns, last_ns = int(begun["begun_ns"].min()), int(ended["ended_ns"].max())
+        if not first_ns < last_ns <= first_ns + _LONGEST_NS:
+            continue
+        hosts[host] = RankClock(first_ns, last_ns, 1.0)
+        for rank in mine["rank"].unique().tolist():
+            launched, left = begun[begun["rank"] == rank], ended[ended["rank"] == rank]
+            limits.append(_limit(host, rank, launched["begun_ns"], launched["start_ns"]))
+            limits.append(_limit(rank, host, left["stop_ns"], left["ended_ns"]))
+    return limits, hosts
+
+
+def _limit(before: int, after: int, sent_ns: pd.Series[int], seen_ns: pd.Series[int]) -> Limits:
+    sent, seen = (times.to_numpy().astype(np.int64) for times in (sent_ns, seen_ns))
+    return Limits(before, after, sent, seen, np.arange(len(sent)))
 
 
 def _clocks(channels: pd.DataFrame) -> dict[int, RankClock]:
@@ -75,8 +131,7 @@ def _limits(channels: pd.DataFrame) -> list[Limits]:
         needs |= (joined["func"] != REDUCE) & (joined["root_x"] == before)
         needs |= (joined["func"] == REDUCE) & (joined["root_x"] == after)
         joined = joined[needs]
-        sent_ns, seen_ns = (joined[name].to_numpy(np.int64) for name in ("start_ns_x", "stop_ns_y"))
-        found.append(Limits(before, after, sent_ns, seen_ns, np.arange(len(joined))))
+        found.append(_limit(before, after, joined["start_ns_x"], joined["stop_ns_y"]))
     return found
 
 

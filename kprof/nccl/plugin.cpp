@@ -78,6 +78,20 @@ long rank_of_environment() {
   return -1;
 }
 
+// The first half of the boot's random number.
+uint64_t this_machine() {
+  char text[19] = {};
+  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const bool is_read = read(file, text, 18) == 18;
+  close(file);
+  uint64_t number = 0;
+  for (const char* at = text; is_read && *at != 0; ++at) {
+    if (*at != '-') number = number << 4 | static_cast<uint64_t>(*at <= '9' ? *at - '0' : *at - 'a' + 10);
+  }
+  return number;
+}
+
 // A new file with all its bytes reserved, locked for as long as this process lives: a full memory means an error here
 // and not SIGBUS later.
 int make_file(const char* folder, uint64_t num_bytes) {
@@ -125,6 +139,7 @@ Header* make_ring(const char* folder, uint64_t num_records, int* error) {
     header->pid = static_cast<uint64_t>(getpid());
     header->num_records = num_records;
     header->rank = rank_of_environment();
+    header->machine = this_machine();
     header->magic = kRingMagic;
     return header;
   }

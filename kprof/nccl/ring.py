@@ -35,10 +35,10 @@ _HEADER: Final = np.dtype(
     {
         "names": [
             *("magic", "version", "abi", "pid", "num_records", "rank", "comms"),
-            *("keeps_latest", "events"),
+            *("keeps_latest", "machine", "events"),
         ],
-        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<i8", "<u8", "<u8", "<u8"],
-        "offsets": [0, 8, 12, 16, 24, 32, 40, 48, 64],
+        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<i8", "<u8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 12, 16, 24, 32, 40, 48, 56, 64],
         "itemsize": 192,
     }
 )
@@ -102,13 +102,15 @@ class Ring:
     `records` have shape (n,) and are in the order of their numbers. `num_lost` more, of
     `num_events` in all, were overwritten (`num_overwritten`) or never finished. Where the latest
     ones were asked for, those before them are `num_before`, and no loss. `rank` is that of the
-    launcher's environment, None where there is none. `comms[i]` is None where nobody can say what
+    launcher's environment, None where there is none. Rings with the same `machine` have the same
+    host's clock; 0 is one that nobody knows. `comms[i]` is None where nobody can say what
     it was; `num_strange` of those are damaged.
     """
 
     path: Path
     pid: int
     abi: int
+    machine: int
     rank: int | None
     comms: tuple[Communicator | None, ...]
     texts: tuple[str, ...]
@@ -166,6 +168,7 @@ def read_ring(path: Path, most: int | None = None) -> Ring | None:
         path,
         int(header["pid"]),
         int(header["abi"]),
+        int(header["machine"]),
         rank if 0 <= rank < MAX_RANKS else None,
         tuple(_comm(row) if _makes_sense(row) else None for row in comms),
         _texts(start),
