@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, chromium, faults, show
+from browsing import NEEDS_CHROMIUM, chromium, faults, show, wait_until
 from kprof import report as reports
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -56,7 +56,8 @@ def box(browser: Any, selector: str) -> dict[str, float]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_screen_answers(browser: Any, page: Path, scheme: str) -> None:
     show(browser, page, 1280, 800, scheme)
-    for part in ("#verdict", "ol.findings > li", ".picture svg", ".bar", "#ribbon svg"):
+    wait_until(lambda: browser.find_elements("css selector", "#ribbon canvas"), "the ribbon")
+    for part in ("#verdict", "ol.findings > li", ".picture svg", ".bar", "#ribbon canvas"):
         found = box(browser, part)
         assert found["top"] >= 0, part
         assert found["bottom"] <= 800, part

@@ -118,14 +118,14 @@ def test_dragging_zooms_to_what_was_dragged_over(browser: Any, page: Path) -> No
 def test_a_name_in_the_legend_shows_that_culprit_alone(browser: Any, page: Path) -> None:
     open_ribbon(browser, page)
     browser.execute_script(
-        """document.querySelector("#ribbon svg rect.culprit-1").dispatchEvent(
-             new PointerEvent("pointerover", {bubbles: true}))"""
+        """document.querySelector("#ribbon .controls i.culprit-1").parentElement.dispatchEvent(
+             new PointerEvent("pointerenter"))"""
     )
     found = browser.execute_script(COLORS_OF_ROWS)
     assert all("3" not in of for of in found.values())
     browser.execute_script(
-        """document.querySelector("#ribbon svg").dispatchEvent(
-             new PointerEvent("pointerover", {bubbles: true}))"""
+        """document.querySelector("#ribbon .controls i.culprit-1").parentElement.dispatchEvent(
+             new PointerEvent("pointerleave"))"""
     )
     assert "3" in browser.execute_script(COLORS_OF_ROWS)["0"]
 

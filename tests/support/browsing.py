@@ -32,15 +32,15 @@ NEEDS_THE_UI = [
 COLORS_OF_ROWS = """
   const box = document.querySelector("#ribbon .drawn"), canvas = box.querySelector("canvas");
   const data = JSON.parse(box.querySelector("script").textContent), rows = data.rows.length;
-  const pen = canvas.getContext("2d"), scale = canvas.width / (data.size[0] - data.box[0]);
+  const pen = canvas.getContext("2d"), scale = canvas.height / (24 + data.high + 36), left = Math.round(data.left * scale);
   const style = getComputedStyle(box), rgb = name => [1, 3, 5].map(i => parseInt(
     style.getPropertyValue(name).trim().slice(i, i + 2), 16));
-  const own = rgb("--own"), wide = Math.round(data.box[2] * scale), found = {};
+  const own = rgb("--own"), wide = canvas.width - left - Math.round(8 * scale), found = {};
   const hues = data.hues.map((rank, hue) => [rank, rgb("--culprit-" + hue)]);
   for (let row = 0; row < rows; row++) {
     // Beside the middle, where the critical path runs.
-    const y = Math.round((24 + (row + .25) * data.box[3] / rows) * scale), of = found[data.rows[row]] = {};
-    const pixels = pen.getImageData(0, y, wide, 1).data;
+    const y = Math.round((24 + (row + .25) * data.high / rows) * scale), of = found[data.rows[row]] = {};
+    const pixels = pen.getImageData(left, y, wide, 1).data;
     for (let x = 0; x < wide; x++) {
       const pixel = pixels.slice(4 * x, 4 * x + 3);
       let nearest = null, least = 12;

@@ -62,16 +62,18 @@ _NONE: Final = 0xFFFF
 
 @dataclass(frozen=True)
 class _Data:
-    """What the page's script draws from, in the drawing's units: its size, and the box of the cells
-    as left, top, width and height.
+    """What the page's script draws from, in the drawing's units: its width, where the cells begin,
+    and how high they are; the legend as (class, name).
 
     `cells` are five planes of rows x bins, deflated, in base64: for whom most of a row wait and for
     whom second most (two bytes each, `none` for no rank), the shares of both and of what runs
     (a byte each, in `levels`). `path` are (ns, row), `marks` (finding, from, to in ns).
     """
 
-    size: tuple[float, float]
-    box: tuple[float, float, float, float]
+    width: float
+    left: float
+    high: float
+    legend: tuple[tuple[str, str], ...]
     rows: tuple[int, ...]
     bins: int
     bin_ns: int
@@ -179,7 +181,9 @@ def ribbon(report: Report) -> Figure | None:
     bottom = _TOP + height * len(names)
     drawing = Drawing(WIDTH, bottom + _AXIS)
     axis = TimeAxis(drawn.over.start_ns, drawn.over.end_ns, left, WIDTH - 8)
-    _legend(drawing, drawn)
+    legend = _legend(drawn)
+    drawing.text(0, 14, "waits for rank")
+    drawing.legend(92, 4, legend)
     axis.draw(drawing, _TOP, bottom, f"the start of {drawn.over.what}")
     _names(drawing, drawn, names, left, height)
     points = _hops(report, drawn)
@@ -189,8 +193,7 @@ def ribbon(report: Report) -> Figure | None:
     for number, first, last in marks:
         _mark(drawing, axis, number, first, last)
     title = f"For whom the blocks of every rank wait over {drawn.over.what}"
-    size = drawing.width, drawing.height
-    return drawing.figure("ribbon", title, _data(drawn, size, box, points, marks))
+    return drawing.figure("ribbon", title, _data(drawn, box, legend, points, marks))
 
 
 def _with_the_worst_above(drawn: Ribbon) -> Ribbon:
@@ -210,14 +213,14 @@ def _with_the_worst_above(drawn: Ribbon) -> Ribbon:
     )
 
 
-def _legend(drawing: Drawing, drawn: Ribbon) -> None:
+def _legend(drawn: Ribbon) -> tuple[tuple[str, str], ...]:
+    """What the colours stand for: (class, name)."""
     known = hues(drawn)
     entries = [(f"culprit-{hue}", str(rank)) for rank, hue in known.items()]
     cells = _palette_index(drawn)[drawn.shares > 0]
     if (cells == len(CULPRITS)).any():
         entries.append(("culprit-rest", REST_NAME))
-    drawing.text(0, 14, "waits for rank")
-    drawing.legend(92, 4, [*entries, ("own", "own work")])
+    return (*entries, ("own", "own work"))
 
 
 def _names(drawing: Drawing, drawn: Ribbon, names: list[str], left: float, height: float) -> None:
@@ -305,8 +308,8 @@ def _mark(drawing: Drawing, axis: TimeAxis, number: int, first_ns: int, last_ns:
 
 def _data(
     drawn: Ribbon,
-    size: tuple[float, float],
-    box: tuple[float, float, float, float],
+    box: tuple[float, ...],
+    legend: tuple[tuple[str, str], ...],
     points: list[tuple[int, int]],
     marks: list[tuple[int, int, int]],
 ) -> _Data:
@@ -320,8 +323,10 @@ def _data(
     packed = zlib.compress(b"".join(plane.tobytes() for plane in planes), 9)
     start_ns = drawn.over.start_ns
     return _Data(
-        size=size,
-        box=box,
+        width=WIDTH,
+        left=box[0],
+        high=box[3],
+        legend=legend,
         rows=tuple(rank for rank, _ in drawn.rows),
         bins=drawn.present.shape[1],
         bin_ns=drawn.bin_ns,
