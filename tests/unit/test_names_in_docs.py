@@ -22,8 +22,13 @@ DOCUMENTED = CODE[:3]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "instrumented_kernels/**/*.md")
 # What users have, an optional tool beside the checkout, an option of typer, placeholders,
 # instructions.
-FOREIGN = {"ragged.py", "run.kprof/", "shared/amd-emulator/"}
-FOREIGN_NAMES = {"--install-completion", "for_rank_N_ns", "v_smfmac_f32_16x16x64_fp8_fp8"}
+FOREIGN = {"driver.py", "ragged.py", "run.kprof/", "shared/amd-emulator/"}
+FOREIGN_NAMES = {
+    "--install-completion",
+    "exit_actor",
+    "for_rank_N_ns",
+    "v_smfmac_f32_16x16x64_fp8_fp8",
+}
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"\w[\w./*-]*(?:/|\.(?:py|h|hip|md|toml))(?![\w.*-])")
 NAME = re.compile(
