@@ -94,6 +94,7 @@ _MADE_OF: Final = (
     RECORDING_NAME,
     MESSAGES_NAME,
     "nccl-*",
+    "kept-nccl-*",
     COPY_NAME,
     "*.tmp",
 )

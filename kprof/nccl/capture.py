@@ -30,6 +30,7 @@ from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, corrections,
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import Rank, channels_of, names_of, resolve
 from kprof.nccl.host import write_host_trace
+from kprof.nccl.keeping import slowest
 from kprof.nccl.overtaken import by_order, by_others
 from kprof.nccl.ring import RECORD, Ring, read_rings
 from kprof.regions import FlowRule, RegionTable
@@ -64,6 +65,7 @@ def collect(
     if not rings or any(has_collectives(info) for info in infos):
         return Collected(tuple(infos), alignment, note, tuple(refused))
     ranks, unknown = resolve(rings)
+    hung, rings = never_entered(rings, ranks), _chosen(rings)
     found: dict[int, RankInfo] = {info.rank: info for info in infos}
     for each in _new_infos(rings, ranks):
         found.setdefault(each.rank, each)
@@ -85,9 +87,15 @@ def collect(
             write_host_trace(directory, rank, calls[rank].on_host, _numbers(rings, ranks, rank))
     strange = _strange(rings, len(every) - len(sound), len(sound) - len(channels))
     odd = (*strange, *unknown, *_versions(rings), *_left_nothing(ranks.values()))
-    messages = (*refused, *odd, *never_entered(rings, ranks))
+    messages = (*refused, *odd, *hung)
     kept = tuple(found[rank] for rank in sorted(found))
     return Collected(kept, alignment, note, messages, world_size)
+
+
+def _chosen(rings: list[Ring]) -> list[Ring]:
+    """With the slowest calls only, where that is what was asked for."""
+    number = max(ring.keep_slowest for ring in rings)
+    return slowest(rings, number) if number else rings
 
 
 def has_collectives(info: RankInfo) -> bool:
@@ -212,11 +220,11 @@ def _counted(
     rules = (FlowRule(rule.send + shift, rule.wait + shift) for rule in REGIONS.flows)
     launches = () if calls is None else calls.launches
     counts, arena = base.counts, base.arena
-    num_before = sum(ring.num_before for ring in rings)
-    said = f"the ring has the latest {num_held:,} events of NCCL; {num_before:,} came before"
+    num_others = sum(ring.num_events for ring in rings) - num_held - num_lost
+    said = f"the capture has {num_held:,} events of NCCL; {num_others:,} others were not to be kept"
     return msgspec.structs.replace(
         base,
-        notes=(*base.notes, said) if num_before else base.notes,
+        notes=(*base.notes, said) if num_others > 0 else base.notes,
         regions=RegionTable((*base.regions.regions, *added), (*base.regions.flows, *rules)),
         launches=(
             *base.launches,

@@ -53,10 +53,11 @@ CALL: Final = [*OPERATION, "replay"]
 # is the number of ranks that take part, `stop_ns` -1 where it never ended, `bytes` its share.
 # `sync_ns` and `final_ns` are the ends of the first two phases, -1 where the kernel has none.
 # `root` is a rank, of a pair the sender, -1 where the function has none.
-# From `begun_ns` (0: nobody knows) to `ended_ns` (-1: never) the host has seen it.
+# From `begun_ns` (0: nobody knows) to `ended_ns` (-1: never) the host has seen it. `parent` is the
+# number of its call's record in the ring `ring`.
 COLUMNS: Final = [
     *("rank", *CALL, "algorithm", "protocol", "group_size", "channel", "start_ns", "stop_ns"),
-    *("bytes", "sync_ns", "final_ns", "root", "begun_ns", "ended_ns"),
+    *("bytes", "sync_ns", "final_ns", "root", "begun_ns", "ended_ns", "ring", "parent"),
 ]
 # A wait ends after what ends it begins, also where times are rounded to whole ns.
 _LATER_NS: Final = 2

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Types as powers of two, and states: see profiler_abi.h.
 COLL, P2P, KERNEL_CH, KERNEL_PHASE = 1, 2, 6, 15
+CALLS: Final = (COLL, P2P)
 _INITIAL_SYNC, _COMPUTE = 0, 1
 _BITS: Final = re.compile(r"(\d+)")
 
@@ -96,7 +97,7 @@ def channels_of(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) ->
         calls["group_size"] = [comm.num_ranks for comm in comms]
         calls["comm"] = [names[comm.id] for comm in comms]
         _name_ends(calls, comms, capture_rank)
-        tables.append(_channels(ring, calls))
+        tables.append(_channels(ring, calls.assign(ring=idx)))
     return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
 
 
@@ -104,7 +105,7 @@ def _calls(ring: Ring) -> pd.DataFrame:
     """Collectives, sends and receives; `handle` is what their channels name as parent."""
     import pandas as pd
 
-    rows = ring.records[np.isin(ring.records["kind"], (COLL, P2P))]
+    rows = ring.records[np.isin(ring.records["kind"], CALLS)]
     texts = np.array(ring.texts, dtype=object)
     sizes = np.array([_size_of(text) for text in ring.texts])
     return pd.DataFrame(

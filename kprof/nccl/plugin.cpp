@@ -175,6 +175,7 @@ Header* open_ring(uint32_t abi) {
     } else {
       header->abi = abi;
       header->keeps_latest = number_in("KPROF_NCCL_KEEPS_LATEST", 0) == 1;
+      header->keep_slowest = static_cast<uint64_t>(number_in("KPROF_NCCL_KEEP_SLOWEST", 0));
       const long sample = number_in("KPROF_NCCL_SAMPLE", 1);
       sampled_of = sample > 1 ? static_cast<uint64_t>(sample) : 1;
       wanted = static_cast<uint64_t>(number_in("NCCL_PROFILE_EVENT_MASK", kUsualMask));

@@ -35,18 +35,26 @@ def _flags(options: Build, compiler: Compiler) -> list[str]:
 
 
 def environment_for(
-    plugin: Path, memory: Path, ring_bytes: int, *, sample: int = 1, keeps_latest: bool = False
+    plugin: Path,
+    memory: Path,
+    ring_bytes: int,
+    *,
+    sample: int = 1,
+    keeps_latest: bool = False,
+    keep_slowest: int = 0,
 ) -> dict[str, str]:
     """What makes NCCL load the plugin, and the plugin record into `memory`: one call in `sample`.
 
-    With `keeps_latest`, events that later ones have overwritten are no loss.
+    With `keeps_latest`, events that later ones have overwritten are no loss. With `keep_slowest`,
+    a capture gets so many of the slowest calls (kprof.nccl.keeping), and the others are no loss.
     """
     return {
         PLUGIN_VARIABLE: str(plugin),
         DIR_VARIABLE: str(memory),
         RING_BYTES_VARIABLE: str(ring_bytes),
         "KPROF_NCCL_SAMPLE": str(max(sample, 1)),
-        "KPROF_NCCL_KEEPS_LATEST": str(int(keeps_latest)),
+        "KPROF_NCCL_KEEPS_LATEST": str(int(keeps_latest or keep_slowest > 0)),
+        "KPROF_NCCL_KEEP_SLOWEST": str(keep_slowest),
     }
 
 

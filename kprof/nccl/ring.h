@@ -33,6 +33,7 @@ struct Header {
   uint64_t machine;  // names the boot of the host whose clock it is; 0 where nobody says
   alignas(64) std::atomic<uint64_t> num_events;
   alignas(64) std::atomic<uint64_t> num_refused;  // the place was in use: a writer has stalled for a whole ring
+  uint64_t keep_slowest;  // how many of the slowest calls a capture is to have; 0: all
 };
 
 struct Text {

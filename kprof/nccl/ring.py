@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RING_NAMES: Final = "nccl-*"
+# Beside a recording, before the name of a ring: records that have been kept of it.
+KEPT: Final = "kept-"
 MAGIC: Final = int.from_bytes(b"PROFNCCL", "little")
 VERSION: Final = 2
 NUM_COMMS: Final = 1024
@@ -35,10 +37,10 @@ _HEADER: Final = np.dtype(
     {
         "names": [
             *("magic", "version", "abi", "pid", "num_records", "rank", "comms"),
-            *("keeps_latest", "machine", "events"),
+            *("keeps_latest", "machine", "events", "keep_slowest"),
         ],
-        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<i8", "<u8", "<u8", "<u8", "<u8"],
-        "offsets": [0, 8, 12, 16, 24, 32, 40, 48, 56, 64],
+        "formats": ["<u8", "<u4", "<u4", *["<u8"] * 2, "<i8", *["<u8"] * 5],
+        "offsets": [0, 8, 12, 16, 24, 32, 40, 48, 56, 64, 136],
         "itemsize": 192,
     }
 )
@@ -101,10 +103,11 @@ class Ring:
 
     `records` have shape (n,) and are in the order of their numbers. `num_lost` more, of
     `num_events` in all, were overwritten (`num_overwritten`) or never finished. Where the latest
-    ones were asked for, those before them are `num_before`, and no loss. `rank` is that of the
-    launcher's environment, None where there is none. Rings with the same `machine` have the same
-    host's clock; 0 is one that nobody knows. `comms[i]` is None where nobody can say what
-    it was; `num_strange` of those are damaged.
+    ones were asked for, those before them are `num_before`, and no loss. `num_records` are as many
+    as fit, and `keep_slowest` is how many of the slowest calls are to be kept of all (0: all).
+    `rank` is that of the launcher's environment, None where there is none. Rings with the same
+    `machine` have the same host's clock; 0 is one that nobody knows. `comms[i]` is None where
+    nobody can say what it was; `num_strange` of those are damaged.
     """
 
     path: Path
@@ -115,10 +118,12 @@ class Ring:
     comms: tuple[Communicator | None, ...]
     texts: tuple[str, ...]
     records: NDArray[np.void]
+    num_records: int
     num_events: int
     num_overwritten: int
     num_lost: int
     num_before: int
+    keep_slowest: int
     num_strange: int = 0
 
     @property
@@ -133,12 +138,15 @@ def rings_in(*folders: Path | None, most: int | None = None) -> list[Ring]:
 
 
 def read_rings(*folders: Path | None, most: int | None = None) -> tuple[list[Ring], list[str]]:
-    """The same, and a sentence about each that makes no sense."""
+    """The same, and a sentence about each that makes no sense. All that was kept of rings is in
+    them, unless only the latest events are read."""
     paths = [path for folder in folders if folder for path in sorted(folder.glob(RING_NAMES))]
     found, refused = [], []
     for path in dict.fromkeys(paths):
         try:
             ring = read_ring(path, most)
+            if ring is not None and most is None:
+                ring = _with_kept(ring, [each / f"{KEPT}{path.name}" for each in folders if each])
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             refused.append(f"the collectives in {path} are not in the capture: {reason}")
@@ -147,11 +155,11 @@ def read_rings(*folders: Path | None, most: int | None = None) -> tuple[list[Rin
     return found, refused
 
 
-def read_ring(path: Path, most: int | None = None) -> Ring | None:
+def read_ring(path: Path, most: int | None = None, since: int = 0) -> Ring | None:
     """A copy of a ring, also of one that is being written; None where nothing is in it yet.
 
-    `most` is how many of the latest events are read, the others count as lost; all unless given.
-    Raises OSError, and ValueError for one that makes no sense.
+    `most` is how many of the latest events are read, all unless given, and `since` how many of the
+    first are not; they count as lost. Raises OSError, and ValueError for one that makes no sense.
     """
     with opened(path) as file:
         start = os.pread(file, _RECORDS_OFFSET, 0)
@@ -160,7 +168,8 @@ def read_ring(path: Path, most: int | None = None) -> Ring | None:
         header = np.frombuffer(start, _HEADER, 1)[0]
         num_records, num_events = int(header["num_records"]), int(header["events"])
         _check(header, (os.fstat(file).st_size - _RECORDS_OFFSET) // RECORD.itemsize)
-        records = _records(file, num_records, num_events, most)
+        least = max(0 if most is None else num_events - most, since)
+        records = _records(file, num_records, num_events, least)
     rank, comms = int(header["rank"]), _comms(start, min(int(header["comms"]), NUM_COMMS))
     num_overwritten = max(num_events - num_records, 0)
     num_before = num_overwritten if header["keeps_latest"] else 0
@@ -173,12 +182,43 @@ def read_ring(path: Path, most: int | None = None) -> Ring | None:
         tuple(_comm(row) if _makes_sense(row) else None for row in comms),
         _texts(start),
         records,
+        num_records,
         num_events,
         num_overwritten - num_before,
         num_events - len(records) - num_before,
         num_before,
+        min(int(header["keep_slowest"]), MAX_COUNT),
         sum(bool(row["is_complete"]) and not _makes_sense(row) for row in comms),
     )
+
+
+def united(records: NDArray[np.void], others: NDArray[np.void]) -> NDArray[np.void]:
+    """All of both in the order of their numbers; what is in both is as in the first."""
+    new = others[~np.isin(others["handle"], records["handle"])]
+    found = np.concatenate([records, new[np.unique(new["handle"], return_index=True)[1]]])
+    return found[np.argsort(found["handle"])]
+
+
+def _with_kept(ring: Ring, paths: list[Path]) -> Ring:
+    """With what these files have of it."""
+    for path in filter(Path.exists, paths):
+        with opened(path) as file:
+            status = os.fstat(file)
+            if status.st_blocks * 512 < status.st_size:
+                raise ValueError(f"{path.name} has holes")
+            data = os.pread(file, status.st_size, 0)
+        kept = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
+        records = united(ring.records, kept[(kept["handle"] - 1) < ring.num_events])
+        num_old = len(records) - len(ring.records)
+        is_loss = ring.num_before == 0
+        ring = replace(
+            ring,
+            records=records,
+            num_overwritten=max(ring.num_overwritten - num_old * is_loss, 0),
+            num_lost=max(ring.num_lost - num_old * is_loss, 0),
+            num_before=max(ring.num_before - num_old, 0),
+        )
+    return ring
 
 
 def _check(header: np.void, most_records: int) -> None:
@@ -196,12 +236,12 @@ def _check(header: np.void, most_records: int) -> None:
             raise ValueError(f"its {name} is {header[name]}, expected {least} to {most}")
 
 
-def _records(file: int, num_records: int, num_events: int, most: int | None) -> NDArray[np.void]:
-    """The records that were complete when they were copied, in the order of their numbers."""
+def _records(file: int, num_records: int, num_events: int, least: int) -> NDArray[np.void]:
+    """The records from number `least` on that were complete when they were copied, in the order of
+    their numbers, and maybe some before."""
     kept = [np.zeros(0, RECORD)]
     end = min(num_events, num_records)
-    least = 0 if most is None else num_events - most
-    step = min(_BLOCK, most or _BLOCK)
+    step = min(_BLOCK, max(num_events - least, 1))
     for first in _with_data(file, end, step):
         last = first + min(step, end - first) - 1
         # The latest event that the block may have.

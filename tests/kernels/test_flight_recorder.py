@@ -278,7 +278,8 @@ def test_the_slow_call_is_in_the_capture(
 def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:
     previous = signal.getsignal(signal.SIGUSR1)
     try:
-        record._dump_on_signal(tmp_path, RING, print)
+        request = record.RecordRequest((), tmp_path, retention=RING)
+        record._dump_on_signal(tmp_path, request, print)
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
     finally:

@@ -45,6 +45,7 @@ from kprof.devices.build import DELAYS_VARIABLE
 from kprof.errors import CaptureError, StillRecordingError, WorkloadError, require
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.nccl.capture import has_collectives
+from kprof.nccl.keeping import SlowestCalls, snapshot
 from kprof.nccl.plugin import NOT_LOADED, environment_for, replaced_plugin
 from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings.lifetime import open_recorders
@@ -129,7 +130,7 @@ def record(
     output = request.output
     with _unfinished_directory(request) as (directory, begun), keeping(directory, output):
         on_start()
-        _dump_on_signal(directory, retention, say)
+        _dump_on_signal(directory, request, say)
         environment = _environment(request, directory.absolute())
         if request.measure_overhead:
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
@@ -140,7 +141,10 @@ def record(
             if reason := make_memory(directory):
                 say(f"what ranks share is on the disk: {reason}")
             environment |= _nccl_environment(request, directory, say)
-            outcome = run_once(arguments, environment, directory, say, is_quiet=request.is_quiet)
+            with _keeping_slowest(request, directory):
+                outcome = run_once(
+                    arguments, environment, directory, say, is_quiet=request.is_quiet
+                )
             measured = Measured()
             _refuse_running_ranks(directory, outcome)
             manifest = make_manifest(directory, begun, outcome)
@@ -187,7 +191,22 @@ def _nccl_environment(request: RecordRequest, directory: Path, say: Say) -> dict
         ring_bytes or request.arena_bytes,
         sample=request.wanted.sample,
         keeps_latest=bool(ring_bytes),
+        keep_slowest=request.retention.keep_slowest,
     )
+
+
+@contextlib.contextmanager
+def _keeping_slowest(request: RecordRequest, directory: Path) -> Iterator[None]:
+    """Keep the slowest collectives meanwhile, where that is wanted."""
+    if request.nccl_plugin is None or not request.retention.keep_slowest:
+        yield
+        return
+    calls = SlowestCalls(directory, request.retention.keep_slowest)
+    calls.start()
+    try:
+        yield
+    finally:
+        calls.close()
 
 
 def _no_collectives(request: RecordRequest, infos: Sequence[RankInfo]) -> list[str]:
@@ -197,19 +216,25 @@ def _no_collectives(request: RecordRequest, infos: Sequence[RankInfo]) -> list[s
     return [NOT_LOADED]
 
 
-def _dump_on_signal(directory: Path, retention: Retention, say: Say) -> None:
-    """SIGUSR1 for kprof itself makes all ranks write their rings.
+def _dump_on_signal(directory: Path, request: RecordRequest, say: Say) -> None:
+    """SIGUSR1 for kprof itself makes all ranks write their rings, and saves those of NCCL.
 
     Without rings it must not end kprof, which is what it does to a process by default.
     """
+    has_ring = request.retention.ring_bytes
+    has_nccl = request.nccl_plugin is not None and not request.retention.keep_slowest
 
     def ask(number: int, frame: FrameType | None) -> None:
         del number, frame
-        if not retention.ring_bytes:
+        if not has_ring and not has_nccl:
             say(f"SIGUSR1 writes nothing: {NO_RING}")
-            return
-        with contextlib.suppress(CaptureError):
-            request_dump(directory, "SIGUSR1")
+        try:
+            if has_nccl:
+                say(f"SIGUSR1: {snapshot(directory):,} events of NCCL are saved")
+            if has_ring:
+                request_dump(directory, "SIGUSR1")
+        except CaptureError as error:
+            say(f"SIGUSR1: {error}")
 
     # Only the main thread may; elsewhere somebody else handles signals.
     with contextlib.suppress(ValueError):
