@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.clocks.offset import MIN_VALID_ROUNDS, OtherPath, Pair, ticks_to_ns
+from kprof.devices import gpu
 from kprof.devices.build import error_text
 from kprof.devices.cache import complain
 from kprof.devices.memory import HostMemory, RegisteredMemory, allocate
@@ -69,22 +70,22 @@ class Corner:
     ) -> None:
         self._group, self._library = group, library
         self._ticks_per_second, self._num_rounds = ticks_per_second, num_rounds
-        self._pairs: list[Pair] = [(ranks[0], ranks[1]) for ranks in hosts if len(ranks) == 2]
-        mine = [pair for pair in self._pairs if group.rank in pair]
-        self._pair = mine[0] if mine else None
         self._next_round = 1
-        self._fault = ""
-        name, fault = "", ""
+        self._fault = name = fault = ""
+        twos: list[Pair] = [(ranks[0], ranks[1]) for ranks in hosts if len(ranks) == 2]
         with ExitStack() as stack:
             try:
-                if self._pair and group.rank == self._pair[0]:
+                if any(group.rank == first for first, _ in twos):
                     file = heap_file(f"corner-{os.getpid()}-{id(self):x}", mmap.PAGESIZE)
                     name = str(stack.enter_context(file))
-                if self._pair:
-                    self._sights = allocate(num_rounds * _SIGHT_BYTES, device)
-            except _FAILURES as error:
+            except OSError as error:
                 fault = _describe(error)
-            names = group.all_gather(name)
+            names, gpus = zip(*group.all_gather((name, _gpu_address(device))), strict=True)
+            # Ranks that share a GPU share its clock, and may never run at the same time.
+            self._pairs = [
+                pair for pair in twos if not gpus[pair[0]] or len({gpus[r] for r in pair}) > 1
+            ]
+            self._pair = next((pair for pair in self._pairs if group.rank in pair), None)
             try:
                 if self._pair and not fault:
                     self._map(Path(names[self._pair[0]]), device)
@@ -98,6 +99,7 @@ class Corner:
         is_gpu = device != "cpu"
         self._words = RegisteredMemory.of(content, device) if is_gpu else HostMemory(content)
         self._host_address = content.ctypes.data
+        self._sights = allocate(self._num_rounds * _SIGHT_BYTES, device)
 
     def _agree(self, faults: list[str]) -> None:
         self._fault = next(filter(None, faults), "")
@@ -109,7 +111,7 @@ class Corner:
 
     def play(self) -> dict[int, Seen]:
         """One game of all pairs: what their ranks noted, on every rank; nothing after a failure."""
-        if self._fault:
+        if self._fault or not self._pairs:
             return {}
         seen, fault = None, ""
         try:
@@ -165,6 +167,10 @@ class Corner:
             raise RuntimeError(f"a GPU did not answer its host within {_TIMEOUT_S} s")
         device = ticks_to_ns(ticks.reshape(-1, 3).copy(), self._ticks_per_second)
         return Seen(device, host if number == 0 else None)
+
+
+def _gpu_address(device: str) -> str:
+    return "" if device == "cpu" else gpu.pci_address_of(gpu.properties_of(device))
 
 
 def _describe(error: Exception) -> str:

@@ -174,6 +174,17 @@ def test_memory_that_cannot_be_shared_is_no_reason_to_fail(
     assert "no room in the inn" in capsys.readouterr().err
 
 
+def test_ranks_that_share_a_gpu_do_not_play(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may never run at the same time, and have one clock."""
+    monkeypatch.setattr(corner, "_gpu_address", lambda _: "0000:1b:00.0")
+    (_, samples, one), _ = play(random_plants(1, 2))
+    assert samples[0].others == ()
+    assert one is None
+    assert capsys.readouterr().err == ""
+
+
 def test_hosts_with_another_number_of_ranks_only_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corner, "_TIMEOUT_S", 120)
 
