@@ -53,16 +53,21 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     Events count when they are written to disk: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
-    from kprof.nccl.live import Behind
+    from kprof.nccl.live import Behind, CollectiveWaits
     from kprof.recording.launches.pace import BURSTS_S, Look, paces
+    from kprof.recording.launches.progress import read_progress
 
     directory = _unfinished(run, every)
-    waits, behind = WaitsNow(directory), Behind(directory)
-    with _served(directory, metrics), _shown() as show:
-        looks = deque([Look(monotonic(), _look(directory))])
+    waits, behind, of_nccl = WaitsNow(directory), Behind(directory), CollectiveWaits(directory)
+
+    def look() -> list[RankProgress]:
+        return read_progress(directory, of_nccl)
+
+    with _served(look, metrics), _shown() as show:
+        looks = deque([Look(monotonic(), look())])
         while any(each.is_running for each in looks[-1].ranks):
             sleep(every)
-            looks.append(Look(monotonic(), _look(directory)))
+            looks.append(Look(monotonic(), look()))
             now = looks[-1]
             if not now.ranks:
                 break
@@ -116,19 +121,15 @@ def _drawn(ranks: Sequence[RankPace], waits: list[str]) -> RenderableType:
     return Group(Text(describe_pace(ranks)), table_of(headers, rows), *lines)
 
 
-def _look(directory: Path) -> list[RankProgress]:
-    from kprof.recording.launches.progress import read_progress
-
-    return read_progress(directory)
-
-
 def _unfinished(run: Path, every_s: float) -> Path:
     """Where a run is recorded, once a rank records. Raises WorkloadError for what cannot become
     one."""
+    from kprof.recording.launches.progress import read_progress
+
     begun, has_said = unfinished_of(run), False
     while True:
         for directory in (begun, run):
-            if directory.is_dir() and _look(directory):
+            if directory.is_dir() and read_progress(directory):
                 check_recording(directory)
                 return directory
         if not begun.is_dir():
@@ -152,9 +153,9 @@ def _refuse_no_run(run: Path) -> None:
 
 
 @contextmanager
-def _served(directory: Path, port: int | None) -> Iterator[None]:
+def _served(look: Callable[[], list[RankProgress]], port: int | None) -> Iterator[None]:
     """With metrics on that port, if one is given."""
-    server = None if port is None else _serve(directory, port)
+    server = None if port is None else _serve(look, port)
     try:
         yield
     finally:
@@ -163,7 +164,7 @@ def _served(directory: Path, port: int | None) -> Iterator[None]:
             server.server_close()
 
 
-def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
+def _serve(look: Callable[[], list[RankProgress]], port: int) -> http.server.ThreadingHTTPServer:
     """Raises KprofError for a port that is taken."""
     from kprof.recording.launches.progress import metrics_text
 
@@ -175,7 +176,7 @@ def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
             if name not in (_LOCALHOST, "localhost"):
                 self.send_error(403, f"ask for {_LOCALHOST}")
                 return
-            body = metrics_text(_look(directory)).encode()
+            body = metrics_text(look()).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))

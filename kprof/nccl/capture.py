@@ -25,7 +25,7 @@ from kprof.capture.parts import PartWriter, append_events
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import write_summary
 from kprof.capture.shared_memory import memory_of
-from kprof.nccl.clocks import STEP_NS, common_clock
+from kprof.nccl.clocks import STEP_NS, common_clock, machines_of
 from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, corrections, spans_of
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import Rank, channels_of, names_of, resolve
@@ -73,7 +73,7 @@ def collect(
     sound = _in_bounds(every)
     channels = sound[~by_order(sound)]
     if alignment is None or not found.keys() <= {entry.rank for entry in alignment.ranks}:
-        machines = {each.rank: rings[idx].machine for (idx, _), each in ranks.items()}
+        machines = machines_of(rings, ranks)
         alignment, note = common_clock(channels, ranks.values(), frozenset(found), machines)
     if alignment is not None and (clocks := _clocks(alignment)):
         shifts_ns = corrections(channels, clocks)

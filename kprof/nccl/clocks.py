@@ -7,7 +7,7 @@ that is ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from kprof.clocks.limits import Limits, RankClock
 from kprof.errors import ClockError
 from kprof.nccl.collectives import BROADCAST, OPERATION, PAIR, REDUCE
 from kprof.nccl.events import Rank
+from kprof.nccl.ring import Ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,11 @@ STEP_NS: Final = 32.0
 _LONGEST_NS: Final = 86_400 * 10**9
 # Of more ranks, all are compared to the first only.
 _MOST_COMPARED: Final = 16
+
+
+def machines_of(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> dict[int, int]:
+    """The machine of each rank."""
+    return {each.rank: rings[idx].machine for (idx, _), each in ranks.items()}
 
 
 def common_clock(

@@ -86,17 +86,28 @@ def spans_of(
     """
     import pandas as pd
 
-    found = channels.sort_values(["rank", "start_ns", "channel"], ignore_index=True)
-    same = ["rank", *OPERATION, "channel"]
-    found["replay"] = found.groupby(same, sort=False).cumcount()
-    found = _with_launches(found)
-    found = _with_last(found, clocks)
+    found = _with_last(_with_launches(_with_replays(channels)), clocks)
     events = pd.concat([*_split(found), *_phases(found)], ignore_index=True)
     by_rank = {rank: found[found["rank"] == rank] for rank in found["rank"].unique().tolist()}
     return {
         rank: RankCalls(events[events["rank"] == rank], _launches(rows), _on_host(rows))
         for rank, rows in by_rank.items()
     }
+
+
+def waits_of(channels: pd.DataFrame, clocks: Mapping[int, RankAlignment]) -> pd.DataFrame:
+    """Who waited for whom, for channels as for `spans_of`: rank, awaited (a rank), wait_ns."""
+    found = _with_last(_with_replays(channels), clocks)
+    is_known = (found["wait_ns"] > 0) & (found["awaited"] != _PEER.mask)
+    return found.loc[is_known, ["rank", "awaited", "wait_ns"]]
+
+
+def _with_replays(channels: pd.DataFrame) -> pd.DataFrame:
+    """In the order of their begins, with `replay`: how often a channel had the call before."""
+    found = channels.sort_values(["rank", "start_ns", "channel"], ignore_index=True)
+    same = ["rank", *OPERATION, "channel"]
+    found["replay"] = found.groupby(same, sort=False).cumcount()
+    return found
 
 
 def _with_launches(found: pd.DataFrame) -> pd.DataFrame:

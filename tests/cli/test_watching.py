@@ -20,7 +20,7 @@ from kprof.errors import KprofError
 from kprof.hangs import now
 from kprof.hangs.announced import SPAN
 from kprof.hangs.lines import NUM_LINES, WaitsWriter, write_rows
-from kprof.recording.launches.progress import Progress
+from kprof.recording.launches.progress import Progress, read_progress
 from kprof.regions import parse_regions
 from kprof_cli import watching
 from launching import tell_launch
@@ -165,7 +165,7 @@ def test_announced_spans_are_shown_while_a_run_stands_still(
 
 
 def test_metrics_are_served_on_this_machine_only(under_way: Claim, tmp_path: Path) -> None:
-    server = watching._serve(tmp_path / "run.kprof.unfinished", 0)
+    server = watching._serve(lambda: read_progress(tmp_path / "run.kprof.unfinished"), 0)
     try:
         host, port = server.server_address[:2]
         assert host == "127.0.0.1"
@@ -183,7 +183,7 @@ def test_a_port_that_is_taken_is_named(under_way: Claim, tmp_path: Path) -> None
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(KprofError, match=f"127.0.0.1:{port}: .*; give another port"):
-            watching._serve(tmp_path / "run.kprof.unfinished", port)
+            watching._serve(list, port)
 
 
 def test_a_run_that_has_not_begun_is_waited_for(

@@ -9,11 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nccl_host import build_host
+from nccl_host import build_driver, build_host
 
-from kprof.nccl.live import Behind, counts_of
+from kprof.nccl.live import Behind, CollectiveWaits, counts_of
 from kprof.nccl.plugin import build_plugin, environment_for
-from kprof.recording.launches.progress import metrics_text, read_progress
+from kprof.nccl.ring import rings_in
+from kprof.recording.launches.pace import Look, describe_pace, paces
+from kprof.recording.launches.progress import NUM_PEERS, metrics_text, read_progress
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
 
@@ -72,3 +74,57 @@ def test_a_rank_that_others_wait_for_is_named_from_the_second_look_on(host, tmp_
 def test_a_folder_without_rings_says_nothing(tmp_path):
     assert counts_of(tmp_path) == []
     assert Behind(tmp_path).look() == []
+
+
+@pytest.fixture(scope="module")
+def driver(host) -> Path:
+    return build_driver(host.parent)
+
+
+def played(host: Path, driver: Path, folder: Path, *options: str) -> None:
+    environment = os.environ | environment_for(build_plugin(), folder, 8 << 20)
+    environment |= {"LD_PRELOAD": str(driver)}
+    environment.pop("RANK", None)
+    command = [host, "7", *options]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def with_events(folder: Path, share: float) -> dict[Path, bytes]:
+    """Make all rings end after this share of their events; their headers as they were."""
+    headers = {}
+    for ring in rings_in(folder):
+        data = bytearray(ring.path.read_bytes())
+        headers[ring.path] = bytes(data)
+        data[64:72] = int(ring.num_events * share).to_bytes(8, "little")
+        ring.path.write_bytes(data)
+    return headers
+
+
+def test_waits_by_peer_are_counted_once_from_look_to_look(host, driver, tmp_path):
+    options = ("ranks=3", "calls=40", "channels=2", "late=1", "delay=50000")
+    played(host, driver, tmp_path, *options)
+    whole, waits = with_events(tmp_path, 0.4), CollectiveWaits(tmp_path)
+    first = waits.look(NUM_PEERS)[0].copy()
+    assert 0 < first[1] < 40 * 2 * 50_002
+    for path, data in whole.items():
+        path.write_bytes(data)
+    for _ in range(2):
+        found = waits.look(NUM_PEERS)
+    # Rank 0 waits in two channels of 40 calls, from its begin until 2 ns behind the last rank's; rank 2 begins 20 ns later.
+    assert found.keys() == {0, 2}
+    assert found[0].tolist() == [0, 40 * 2 * 50_002, *[0] * (NUM_PEERS - 2)]
+    assert found[2].sum() == 40 * 2 * 49_982
+
+
+def test_watch_and_metrics_say_whom_ranks_wait_for_in_collectives(host, driver, tmp_path):
+    played(host, driver, tmp_path, "ranks=3", "calls=40", "late=1", "delay=50000")
+    before = Look(0.0, read_progress(tmp_path))
+    ranks = read_progress(tmp_path, CollectiveWaits(tmp_path))
+    text = metrics_text(ranks)
+    assert f'kprof_waited_seconds_total{{rank="0",peer="1"}} {40 * 4 * 50_002 / 1e9:.15g}' in text
+    assert describe_pace(paces([before, Look(1.0, ranks)])).endswith("waits most for rank 1 (100%)")
+
+
+def test_without_a_common_clock_nobody_is_waited_for(host, tmp_path):
+    assert play(host, tmp_path, "ranks=2", "calls=1", "stuck=1", "p2p=1").wait() == 0
+    assert CollectiveWaits(tmp_path).look(NUM_PEERS) == {}

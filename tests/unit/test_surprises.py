@@ -22,6 +22,7 @@ from kprof.devices.cache import cache_dir
 from kprof.errors import ArenaError
 from kprof.recording.arenas.arena_state import Handed, read_arena
 from kprof.recording.arenas.ledger import accounts_in
+from kprof.recording.launches.progress import RankProgress
 from kprof.recording.rank.process import ARENA_BYTES_VARIABLE, _arena_bytes
 from kprof.trace.queries import reading
 from kprof_cli import watching
@@ -63,8 +64,8 @@ def test_a_process_number_that_no_process_can_have(tmp_path: Path) -> None:
     assert process.condition().value == "ended"
 
 
-def test_metrics_are_for_who_asks_for_this_host_by_name(tmp_path: Path) -> None:
-    server = watching._serve(tmp_path, 0)
+def test_metrics_are_for_who_asks_for_this_host_by_name() -> None:
+    server = watching._serve(list, 0)
     try:
         port = server.server_address[1]
         request = urllib.request.Request(
@@ -77,18 +78,15 @@ def test_metrics_are_for_who_asks_for_this_host_by_name(tmp_path: Path) -> None:
         server.server_close()
 
 
-def test_a_metrics_client_that_goes_away_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metrics_client_that_goes_away_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
     has_gone, threads = threading.Event(), queue.SimpleQueue[threading.Thread]()
 
-    def look(directory: Path) -> None:
+    def look() -> list[RankProgress]:
         assert has_gone.wait(60)
         threads.put(threading.current_thread())
         raise BrokenPipeError
 
-    monkeypatch.setattr(watching, "_look", look)
-    server = watching._serve(tmp_path, 0)
+    server = watching._serve(look, 0)
     try:
         with socket.create_connection(server.server_address[:2]) as client:
             client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.capture.claims import live_numbers, ranks_in_use
-from kprof.nccl.live import counts_of
+from kprof.nccl.live import CollectiveWaits, counts_of
 from kprof.rank_memory import Live
 from kprof.regions import Category, Kind, RegionTable
 
@@ -110,8 +110,11 @@ class RankProgress:
         return float(2.0 ** (bucket / _PER_OCTAVE)) / 1e6
 
 
-def read_progress(directory: Path) -> list[RankProgress]:
-    """All ranks that have or had a recorder in an unfinished capture."""
+def read_progress(
+    directory: Path, collectives: CollectiveWaits | None = None
+) -> list[RankProgress]:
+    """All ranks that have or had a recorder in an unfinished capture. What they wait for in
+    collectives is only known to who keeps `collectives` of this directory from look to look."""
     running = set(ranks_in_use(directory))
     found = []
     for rank, words in live_numbers(directory).items():
@@ -119,12 +122,15 @@ def read_progress(directory: Path) -> list[RankProgress]:
         launches, calls, events, dropped, _, steps = words[:6]
         counts = launches, calls, events, dropped, steps
         found.append(RankProgress(rank, rank in running, *counts, lengths, waits))
-    return _with_collectives(found, directory)
+    return _with_collectives(found, directory, collectives)
 
 
-def _with_collectives(found: Sequence[RankProgress], directory: Path) -> list[RankProgress]:
+def _with_collectives(
+    found: Sequence[RankProgress], directory: Path, waits: CollectiveWaits | None
+) -> list[RankProgress]:
     """With what NCCL's profiler plugin has recorded: its calls are launches, too."""
     by_rank = {each.rank: each for each in found}
+    waited_ns = waits.look(NUM_PEERS) if waits is not None else {}
     for more in counts_of(directory):
         none = RankProgress(more.rank, False, 0, 0, 0, 0, 0, (0,) * _NUM_LENGTHS, (0,) * NUM_PEERS)
         each = by_rank.get(more.rank, none)
@@ -135,6 +141,7 @@ def _with_collectives(found: Sequence[RankProgress], directory: Path) -> list[Ra
             num_calls=each.num_calls + more.num_calls,
             num_events=each.num_events + more.num_events,
             num_dropped=each.num_dropped + more.num_lost,
+            waited_ns=tuple(np.add(each.waited_ns, waited_ns.get(more.rank, 0)).tolist()),
         )
     return [by_rank[rank] for rank in sorted(by_rank)]
 

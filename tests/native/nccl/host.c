@@ -12,7 +12,7 @@
 // order, and finalize with events open. stuck=RANK: it never enters the last collective. die=RANK: it kills itself
 // before, or, with inside=1, in it. without=RANK: its process finds no plugin. split=1: the second communicator is two,
 // of the even and of the odd ranks. shrink=RANK: it leaves after half of the calls, and the others go on in a new
-// communicator.
+// communicator. pace=US: that long from call to call.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -389,6 +389,7 @@ static void* rank_main(void* argument) {
     if (!event_mask || !contexts[k]) return NULL;
   }
   for (long call = 0; call < calls; ++call) {
+    if (option("pace", 0)) usleep(option("pace", 0));
     const bool is_last = call == calls - 1, is_dying = option("die", -1) == rank && is_last;
     if (is_dying && !option("inside", 0)) kill(getpid(), SIGKILL);
     if (option("stuck", -1) == rank && is_last) continue;
