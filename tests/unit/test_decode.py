@@ -230,6 +230,15 @@ def test_chunks_without_records_have_no_regions() -> None:
     assert (len(merged), num_unknown) == (0, 0)
 
 
+def test_regions_of_many_kernels_that_share_a_number_are_counted_and_not_listed() -> None:
+    ids = RegionIds()
+    for launch in range(33):
+        table = parse_regions(f'REGION(R_ALL, "kernel_{launch}", compute)')
+        ids.table_of_launch[launch] = ids.table_idx(table)
+    assert ids.name(range(3), 1) == "kernel_0 or kernel_1 or kernel_2"
+    assert ids.name(range(33), 1) == "kernel_0 or kernel_1 or 31 others"
+
+
 def test_drops_are_counted_and_the_needed_size_is_named() -> None:
     chunks = [chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)]
     _, decoder = decode(chunks, dropped={1: 60, 2: 2})

@@ -152,9 +152,12 @@ class RegionIds:
         return [self._id_of_name[self._unknown[key]] for key in keys]
 
     def name(self, launches: Sequence[int], local_id: int) -> str:
-        """The name of records of `local_id`: "a or b" where launches disagree."""
+        """The name of records of `local_id`: "a or b or 7 others" where launches disagree."""
         idxs = {self.table_of_launch[launch]: None for launch in launches} or {0: None}
-        return " or ".join(dict.fromkeys(self._name_in_table(idx, local_id) for idx in idxs))
+        names = list(dict.fromkeys(self._name_in_table(idx, local_id) for idx in idxs))
+        if len(names) > _MOST_NAMES:
+            names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1} others"]
+        return " or ".join(names)
 
     def _name_in_table(self, table_idx: int, local_id: int) -> str:
         table = self._tables[table_idx] if self._tables else RegionTable()
@@ -164,6 +167,7 @@ class RegionIds:
 
 
 _MAX_UNKNOWN: Final = 255
+_MOST_NAMES: Final = 3
 _OTHER_UNKNOWN: Final = "other unknown regions"
 
 
