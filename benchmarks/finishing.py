@@ -29,13 +29,15 @@ REGION(R_SEND, "send", send, peer:8, slot:24)
 REGION(R_WAIT, "wait", wait, peer:8, slot:24)
 REGION(R_COPY, "copy", recv, bytes:32)
 """
+TABLE = parse_regions(REGIONS)
 LAUNCHES = 100
 
 
 def fill(recorder: Recorder, num_blocks: int, first_tick: int) -> None:
-    """A launch whose blocks have recorded 61 spans each."""
-    table = parse_regions(REGIONS)
-    launch = recorder.launch("kernel", table, num_blocks=num_blocks, tracks_per_block=1)
+    """A launch whose blocks have recorded 61 spans each, if it has room."""
+    launch = recorder.launch("kernel", TABLE, num_blocks=num_blocks, tracks_per_block=1)
+    if not launch.num_reserved:
+        return
     address = launch.arena + abi.CHUNKS_OFFSET + launch.first_chunk * abi.CHUNK_BYTES
     view = (ctypes.c_uint8 * (num_blocks * abi.CHUNK_BYTES)).from_address(address)
     chunks = np.frombuffer(view, dtype=np.uint8).reshape(num_blocks, -1)

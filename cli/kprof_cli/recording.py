@@ -35,6 +35,8 @@ _RING_SIZE = "64MiB"
 _ARENA_SIZE = "64MiB"
 # Programs that torch has compiled launch more than their users know.
 _ARENA_SIZE_OF_INDUCTOR = "512MiB"
+# Of the time, for writing events while such a program runs.
+_SHARE_OF_INDUCTOR = 0.05
 
 
 class ArenaPlace(str, Enum):
@@ -146,7 +148,8 @@ def record(
     from kprof.recording.launcher.record import RecordRequest
 
     _run_any_kernel(locals())
-    drain |= inductor and (arena_size, ring, keep_slowest) == (None, None, None)
+    is_gentle = inductor and (arena_size, ring, keep_slowest, drain) == (None, None, None, False)
+    share = _SHARE_OF_INDUCTOR if is_gentle else 1.0
     request = RecordRequest(
         command=tuple(workload),
         output=output,
@@ -157,7 +160,7 @@ def record(
         startup_dir=_inductor_startup_dir() if inductor else None,
         nccl_plugin=_nccl_plugin(measure_overhead) if nccl else None,
         hang_after_s=hang_after,
-        retention=_retention(drain, ring, arena, slower_than, keep_slowest),
+        retention=_retention(drain or is_gentle, ring, arena, slower_than, keep_slowest, share),
         wanted=_choose(skip, calls, every, times, sample, ranks=ranks, blocks=blocks, warps=warps),
     )
     raise typer.Exit(_run(request, strict=strict, is_foreign=(inductor or nccl) and not strict))
@@ -247,6 +250,7 @@ def _retention(
     arena: ArenaPlace,
     slower_than: float,
     keep_slowest: int | None,
+    share: float,
 ) -> Retention:
     """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too."""
     place, _, size = (ring or "").partition(":")
@@ -258,6 +262,7 @@ def _retention(
         slower_than,
         _slowest(keep_slowest),
         is_host_ring or arena is ArenaPlace.HOST,
+        share,
     )
 
 

@@ -65,6 +65,8 @@ def _describe_losses(recording: Recording) -> str:
         f"{sum(count.clamped + count.saturated for count in counts):,} clamped",
         f"{_count(len(manifest.missing_ranks), 'rank')} missing",
     ]
+    if left_out := sum(count.left_out_calls for count in counts):
+        parts.append(f"{_count(left_out, 'call')} left out whole")
     cut_short = sum(bool(info.cut_short) for info in manifest.ranks)
     if cut_short:
         parts.append(f"{_count(cut_short, 'rank')} cut short")

@@ -9,6 +9,7 @@ times, every launch is a call.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -190,28 +191,26 @@ def _placed(collectives: Table, others: Table) -> Table:
 
 def _by_order(trace: Trace, of_kernels: frozenset[str] | None = None) -> Table | None:
     """The same from the numbers of the launches, of these kernels only."""
-    parts = []
+    columns = []
     order: list[str] | None = None
-    ordinals: list[int] = []
+    has_gaps = any(info.counts.left_out_calls for info in trace.manifest.ranks)
     for info in trace.manifest.ranks:
         launches = sorted(info.launches, key=lambda launch: launch.launch)
         if of_kernels is not None:
             launches = [launch for launch in launches if launch.kernel in of_kernels]
         kernels = [launch.kernel for launch in launches]
-        if order is not None and kernels != order:
+        if order is not None and kernels != order and not has_gaps:
             return None
-        order, ordinals = kernels, [launch.ordinal for launch in launches]
-        parts.append((info.rank, [launch.launch for launch in launches]))
-    calls = _calls_of(order or [], ordinals)
-    if calls is None:
-        return None
-    columns = [
-        pd.DataFrame({"rank": rank, "launch": numbers, "call": calls}) for rank, numbers in parts
-    ]
-    return pd.concat(columns, ignore_index=True)
+        order = kernels
+        calls = _calls_of(kernels, [launch.ordinal for launch in launches], has_gaps=has_gaps)
+        if calls is None:
+            return None
+        numbers = [launch.launch for launch in launches]
+        columns.append(pd.DataFrame({"rank": info.rank, "launch": numbers, "call": calls}))
+    return pd.concat(columns, ignore_index=True) if columns else None
 
 
-def _calls_of(kernels: list[str], ordinals: list[int]) -> Ints | None:
+def _calls_of(kernels: list[str], ordinals: list[int], *, has_gaps: bool = False) -> Ints | None:
     """The call of every launch, or None if no kernel is launched several times per call."""
     names, number = np.unique(np.array(kernels, dtype=object).astype(str), return_inverse=True)
     if len(names) < 2:
@@ -222,9 +221,22 @@ def _calls_of(kernels: list[str], ordinals: list[int]) -> Ints | None:
             in_call = np.bincount(number[start : start + period])
             if in_call.max() < 2:
                 return None
+            if has_gaps:
+                return _by_ordinals(kernels, ordinals, start, period)
             calls: Ints = np.maximum(0, np.arange(len(number)) - start) // period
             return calls
     return None if _are_neighbours(ordinals) else np.arange(len(number))
+
+
+def _by_ordinals(kernels: list[str], ordinals: list[int], start: int, period: int) -> Ints:
+    """The same where calls were left out: others than on other ranks, and ordinals count them."""
+    in_call = Counter(kernels[start : start + period])
+    first = {kernel: ordinals[kernels.index(kernel, start)] for kernel in in_call}
+    calls = [
+        (ordinal - first[kernel]) // in_call[kernel]
+        for kernel, ordinal in zip(kernels[start:], ordinals[start:], strict=True)
+    ]
+    return np.array([0] * start + calls)
 
 
 def _are_neighbours(ordinals: list[int]) -> bool:

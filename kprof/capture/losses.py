@@ -33,6 +33,11 @@ _LOSSES: Final = (
         "runs had the buffers of others, which reserve chunks, and records of some are lost; call "
         "launch() before each run, or once with is_replayed=True",
     ),
+    (
+        "left_out_calls",
+        "call was left out whole, because events came faster than they were written",
+        "calls were left out whole, because events came faster than they were written",
+    ),
     ("torn_records", "record is damaged", "records are damaged"),
     ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
     ("open", "span was begun and never ended", "spans were begun and never ended"),

@@ -136,7 +136,9 @@ class EventCounts(msgspec.Struct, frozen=True):
     Damage is counted by what it hit: the arena's head, whole chunks (`stray_chunks` are of launches
     that never happened), single records. `unsplit_launches` were captured in graphs, and their
     replays cannot be told apart. `overwritten_runs` had a buffer with reserved chunks that another
-    run had, too, so that records of one of them are lost: nobody knows how many.
+    run had, too, so that records of one of them are lost: nobody knows how many. Whole
+    calls are left out where events come faster than they are written: `left_out_launches` are
+    theirs, without those in graphs.
     """
 
     recorded: Count = 0
@@ -151,6 +153,8 @@ class EventCounts(msgspec.Struct, frozen=True):
     damaged_heads: Count = 0
     unsplit_launches: Count = 0
     overwritten_runs: Count = 0
+    left_out_calls: Count = 0
+    left_out_launches: Count = 0
 
 
 class RegionLosses(msgspec.Struct, frozen=True):

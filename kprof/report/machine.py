@@ -27,7 +27,7 @@
       "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped,
-                   unknown_region, torn_chunks}],
+                   unknown_region, torn_chunks, left_out_calls}],
       "losses": [{rank, region, dropped, open, saturated, clamped, unknown_region}],
                   regions that lost anything
       "tables": {name: [row, ...] | null}  rows are objects; every metric of kprof.analysis

@@ -101,7 +101,7 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
     def replay(graph: Any) -> None:
         if copies.recorder is not None:
             try:
-                copies.recorder.note_replay()
+                copies.recorder.note_replay(id(graph))
             except Exception as error:
                 copies.recorder = None
                 complain(f"graphs may lose events: {error}")

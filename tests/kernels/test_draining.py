@@ -12,6 +12,7 @@ import pytest
 
 import kprof
 from drained import ARENA_BYTES, DRAIN, by_hand, look, steps
+from kprof.capture.losses import describe_losses
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
 from kprof.recording.arenas.turns import Turns
@@ -63,13 +64,16 @@ def test_what_comes_too_fast_is_counted(
     with kprof.session(
         tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
     ) as recorder:
-        sizes = []
+        sizes, is_left_out = [], False
         for step, num_records in enumerate(steps(library, recorder, 40, is_graph)):
-            sizes.append(num_records)
+            sizes += [] if is_left_out else [num_records]
             if step % steps_per_look == steps_per_look - 1:
                 look(recorder)
+            is_left_out = recorder._turns.is_left_out
     counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
-    assert counts.dropped > 0
+    # Replays do not say how much they need, and nobody looks often enough.
+    assert bool(counts.dropped) == is_graph
+    assert counts.left_out_calls == 40 - len(sizes)
     assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
     assert (counts.torn_chunks, counts.torn_records, counts.stray_chunks) == (0, 0, 0)
 
@@ -155,11 +159,121 @@ def test_the_thread_loses_nothing_uncounted(
     ) as recorder:
         sizes = list(steps(library, recorder, 100, is_graph))
     counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
-    assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
+    assert counts.recorded + counts.dropped <= emitted(KERNELS, sizes)
+    if not counts.left_out_calls:
+        assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
     assert (counts.torn_chunks, counts.torn_records, counts.stray_chunks) == (0, 0, 0)
 
 
-def test_a_slow_disk_costs_events_that_are_counted_and_no_memory(
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_calls_that_find_no_room_are_left_out_whole(
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    by_hand: None,
+    monkeypatch: pytest.MonkeyPatch,
+    is_graph: bool,
+) -> None:
+    """No arena becomes free before step 30."""
+    may_empty: list[bool] = []
+    monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: bool(may_empty))
+    num_steps = 60
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
+        kept, is_left_out = {}, False
+        for step, num_records in enumerate(steps(library, recorder, num_steps, is_graph)):
+            if not is_left_out:
+                kept[step] = num_records
+            if step == 30:
+                may_empty.append(True)
+            look(recorder)
+            is_left_out = recorder._turns.is_left_out
+    assert not {*range(20, 30)} & kept.keys()
+    assert {*range(32, num_steps)} <= kept.keys()
+    (info,) = Trace.open(tmp_path / "run.kprof").ranks
+    counts = info.counts
+    assert counts.dropped == counts.torn_chunks == counts.unsplit_launches == 0
+    assert counts.recorded == emitted(KERNELS, list(kept.values()))
+    assert counts.left_out_calls == num_steps - len(kept)
+    assert counts.left_out_launches == (0 if is_graph else counts.left_out_calls * len(KERNELS))
+    # Replays have numbers only once they are decoded.
+    numbers = range(len(kept)) if is_graph else kept
+    found = sorted((launch.kernel, launch.ordinal) for launch in info.launches)
+    marks = [("run_marks", 2 * number + k) for number in numbers for k in range(2)]
+    assert found == marks + [("run_places", number) for number in numbers]
+
+
+def test_without_steps_a_call_begins_with_the_kernel_that_was_launched_first(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: False)
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
+        has_buffer, kernels = [], ["run_marks", "run_places"]
+        for _ in range(40):
+            for kernel in kernels:
+                buffer = new_buffer(recorder, kernel)
+                has_buffer.append(bool(buffer.arena))
+                if buffer.arena:
+                    run_kernel(library, kernel, buffer, 60, seed=1)
+            look(recorder)
+    num_kept = sum(has_buffer)
+    assert has_buffer == [True] * num_kept + [False] * (len(has_buffer) - num_kept)
+    assert 0 < num_kept < len(has_buffer)
+    assert num_kept % len(kernels) == 0
+    trace = Trace.open(tmp_path / "run.kprof")
+    counts = trace.ranks[0].counts
+    assert counts.dropped == 0
+    assert counts.left_out_launches == len(has_buffer) - num_kept
+    assert counts.left_out_calls == counts.left_out_launches // len(kernels)
+    (said,) = describe_losses(trace.manifest)
+    assert said.startswith(f"{counts.left_out_calls} calls were left out whole")
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_the_thread_rests_until_it_has_had_its_share(
+    tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch, is_wanted: bool
+) -> None:
+    """It has worked for 2 s of its 5 %; whoever waits for it ends its rest."""
+    now_s = 10.0
+
+    def wait(timeout_s: float) -> bool:
+        nonlocal now_s
+        now_s += timeout_s
+        return is_wanted
+
+    retention = kprof.Retention(drain=True, drain_share=0.05)
+    with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
+        drainer = recorder._drainer
+        assert drainer is not None
+        with monkeypatch.context() as patch:
+            patch.setattr("kprof.recording.retention.drainer.time.monotonic", lambda: now_s)
+            patch.setattr(recorder._keeper, "is_wanted", wait)
+            drainer._works_since = now_s - 2
+            recorder._keeper.rest()
+            assert now_s == 10
+            patch.setattr(drainer, "_thread", threading.current_thread())
+            recorder._keeper.rest()
+            assert now_s == pytest.approx(10.05 if is_wanted else 48)
+
+
+def test_who_waits_for_the_keeper_is_seen(tmp_path: Path, by_hand: None) -> None:
+    with kprof.session(tmp_path / "run.kprof", retention=DRAIN) as recorder:
+        keeper = recorder._keeper
+        assert not keeper.is_wanted(0)
+        with keeper._lock:
+            flush = threading.Thread(target=recorder.flush)
+            flush.start()
+            while not keeper.is_wanted(0.01):
+                pass
+        flush.join()
+        assert not keeper.is_wanted(0)
+        keeper.hurry()
+        assert keeper.is_wanted(1e9)
+
+
+def test_a_slow_disk_costs_whole_calls_and_no_memory(
     library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk takes the first part only after the last step."""
@@ -175,16 +289,19 @@ def test_a_slow_disk_costs_events_that_are_counted_and_no_memory(
     with kprof.session(
         tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
     ) as recorder:
-        sizes = []
+        sizes, is_left_out, num_steps = [], False, 0
         num_left = 50
         for num_records in steps(library, recorder, 1_000_000, is_graph=False):
-            sizes.append(num_records)
+            num_steps += 1
+            sizes += [] if is_left_out else [num_records]
+            is_left_out = recorder._turns.is_left_out
             num_left -= is_writing.is_set()
             if not num_left:
                 break
         may_write.set()
     counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
-    assert counts.dropped > 0
+    assert counts.left_out_calls == num_steps - len(sizes) > 0
+    assert counts.left_out_launches == counts.left_out_calls * len(KERNELS)
     assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
 
 

@@ -24,7 +24,7 @@ from kprof.recording.finishing.finishing import make_manifest
 from kprof.recording.launcher import record
 from kprof.recording.rank.recorder import Recorder
 from kprof.recording.retention import retention as keeping
-from kprof.recording.retention.call_lengths import SlowCalls
+from kprof.recording.retention.call_lengths import CallsOfAny, SlowCalls
 from kprof.recording.retention.retention import Retention
 from kprof.trace import Trace
 from replayed import KERNELS, TRACKS, emitted, library, new_buffer, run_kernel
@@ -343,3 +343,20 @@ def test_the_least_ring_has_a_chunk_in_each_part() -> None:
 def test_retention_goes_through_the_environment() -> None:
     retention = Retention(ring_bytes=1 << 20, slower_than=2.5)
     assert msgspec.json.decode(msgspec.json.encode(retention), type=Retention) == retention
+
+
+def test_calls_begin_with_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kprof.recording.retention.call_lengths._LONGEST_CALL", 5)
+    calls = CallsOfAny()
+    began = [calls.note_launch(kernel) for kernel in ["warm-up", *"abc" * 4]]
+    assert began == [True, *[False] * 4, True, *[False, False, True] * 2, False]
+
+
+def test_calls_of_graphs_begin_with_the_graph_that_was_replayed_first() -> None:
+    calls = CallsOfAny()
+    assert calls.note_launch("warm-up")
+    began = [calls.note_replay(graph) for graph in (7, 8, 7, 8)]
+    assert began == [True, False, True, False]
+    assert not calls.note_launch("warm-up")
+    calls.note_step()
+    assert not calls.note_replay(7)

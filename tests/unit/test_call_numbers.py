@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from msgspec.structs import replace
 
 from kprof import analysis
-from kprof.analysis.calls import call_numbers
+from kprof.analysis.calls import _by_order, call_numbers
 from kprof.analysis.findings import When, explain_trace
 from kprof.analysis.warmup import steady_part
 from kprof.trace import Trace
@@ -46,6 +49,24 @@ def test_what_is_launched_once_at_the_beginning_is_of_the_first_call() -> None:
     assert numbers is not None
     of_rank = numbers[numbers["rank"] == 0].sort_values("launch")
     assert of_rank["call"].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_ranks_that_left_out_different_calls_have_the_others_in_common() -> None:
+    """Rank 0 left out call 2, rank 1 call 3; ordinals count both."""
+    trace = run_of(["gemm", "gemm", "reduce"] * 5)
+    infos = []
+    for info, left_out in zip(trace.manifest.ranks, (2, 3), strict=True):
+        launches = [each for each in info.launches if each.launch // 3 != left_out]
+        counts = replace(info.counts, left_out_calls=1, left_out_launches=3)
+        infos.append(replace(info, launches=tuple(launches), counts=counts))
+    manifest = replace(trace.manifest, ranks=tuple(infos))
+    numbers = _by_order(SimpleNamespace(manifest=manifest))
+    assert numbers is not None
+    assert (numbers["call"] == numbers["launch"] // 3).all()
+    assert numbers.groupby("rank")["call"].unique().map(list).to_dict() == {
+        0: [0, 1, 3, 4],
+        1: [0, 1, 2, 4],
+    }
 
 
 @pytest.mark.parametrize(

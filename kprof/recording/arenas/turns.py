@@ -126,6 +126,7 @@ class Turns:
             self._door.account[Word.TURN] = LAST_TURN
             self._door.send_on(self.active)
         self.device, self.is_off = device, False
+        self.is_left_out = False
         self._has_captured = False
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
@@ -142,9 +143,17 @@ class Turns:
 
     def set_off(self, is_off: bool) -> None:
         """Switch recording off or on for later launches on the current stream."""
-        for arena in dict.fromkeys((self._door, *self.arenas)):
-            arena.set_off(is_off)
         self.is_off = is_off
+        self._store_off()
+
+    def leave_out(self, is_left_out: bool) -> None:
+        """The same for calls that no arena has room for, whatever `set_off` says."""
+        self.is_left_out = is_left_out
+        self._store_off()
+
+    def _store_off(self) -> None:
+        for arena in dict.fromkeys((self._door, *self.arenas)):
+            arena.set_off(self.is_off or self.is_left_out)
 
     def delay(self, delays: np.ndarray) -> None:
         """What later launches are delayed by: a `abi.DELAYS`."""
@@ -189,6 +198,11 @@ class Turns:
         self._retired.append(Used(self.active, handed, end_launch, self._begin_s, now_s, moment))
         self.active, self._begin_s = arena, now_s
         return True
+
+    @property
+    def has_free(self) -> bool:
+        """Whether `switch` would find a free arena."""
+        return bool(self._free)
 
     @property
     def begin_s(self) -> float:

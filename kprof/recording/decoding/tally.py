@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
@@ -49,6 +50,11 @@ class Tally:
         both = zip(astuple(self.counts), astuple(more), strict=True)
         # Only damaged memory holds so many.
         self.counts = EventCounts(*(min(count + other, MAX_COUNT) for count, other in both))
+
+    def note_left_out(self, num_calls: int, num_launches: int) -> None:
+        """So many calls were left out so far, and so many launches of them."""
+        left_out = {"left_out_calls": num_calls, "left_out_launches": num_launches}
+        self.counts = msgspec.structs.replace(self.counts, **left_out)
 
     def restore(self, before: RankInfo) -> None:
         """Go on from what another process has counted."""

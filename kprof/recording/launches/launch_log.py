@@ -86,15 +86,17 @@ class LaunchLog:
     """Launches in order, until they are in a part that is final.
 
     The launches below number `end` were added. `num_outside` counts those that `is_wanted` left
-    out. The first one was added at `first_launch_s` on the monotonic clock; 0.0 before. With a
-    `ledger`, rows outlive the process; `recent` holds the last NUM_RECENT of them. `introducers`
-    get to know of a kernel with its regions before rows name it.
+    out, `num_left_out` those of `num_calls_left_out` calls that found no room. The first one was
+    added at `first_launch_s` on the monotonic clock; 0.0 before. With a `ledger`, rows outlive the
+    process; `recent` holds the last NUM_RECENT of them. `introducers` get to know of a kernel with
+    its regions before rows name it.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
         self.wanted = wanted
         self.end = self.num_outside = 0
+        self.num_left_out = self.num_calls_left_out = 0
         self.first_launch_s = 0.0
         self.ledger: Ledger | None = None
         self.introducers: list[Callable[[int, str, int, RegionIds], None]] = []
@@ -147,6 +149,12 @@ class LaunchLog:
         plan.kernel.num_launches += 1
         self.num_outside += 1
         return False
+
+    def leave_out(self, plan: Plan) -> None:
+        """No arena has room for the call of the next launch of this plan. Counts it: the ordinals
+        of other ranks, which left out other calls, name the same launches."""
+        plan.kernel.num_launches += 1
+        self.num_left_out += 1
 
     def add(self, plan: Plan) -> int:
         """Add a launch; returns its number."""

@@ -50,7 +50,7 @@ class AnyRecorder:
     def resume(self) -> None:
         """Record again."""
 
-    def note_replay(self) -> None:
+    def note_replay(self, graph: int = 0) -> None:
         """A graph is about to be replayed on the current stream."""
 
     def step(self) -> None:

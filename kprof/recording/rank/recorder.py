@@ -101,7 +101,9 @@ class Recorder(AnyRecorder):
             self._open(device, arena_bytes, delays)
             self._set_paused(not self._is_active())
             self._announce()
-            self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
+            self._drainer = start_drainer(
+                self._keeper, self._retention, self._stop_for, self.note, world_size
+            )
             self._enter(self._state)
         except BaseException:
             self._enter(State.CLOSED)
@@ -218,6 +220,9 @@ class Recorder(AnyRecorder):
         is_wanted = self._state is State.RECORDING and self._launches.is_wanted(plan)
         if self._drainer is not None:
             self._drainer.note_launch(plan.kernel.name, plan.num_tracks, is_wanted=is_wanted)
+            if is_wanted and self._turns.is_left_out:
+                self._launches.leave_out(plan)
+                return False
         return is_wanted
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
@@ -250,14 +255,14 @@ class Recorder(AnyRecorder):
         """
         self._set_paused(False)
 
-    def note_replay(self) -> None:
-        """A graph is about to be replayed on the current stream.
+    def note_replay(self, graph: int = 0) -> None:
+        """A graph, which this number names, is about to be replayed on the current stream.
 
         Where arenas are used in turn, its launches may use the next one. `kprof record --inductor`
         calls this before every replay.
         """
         if not self._state.is_closed and self._drainer is not None and not self._is_capturing():
-            self._drainer.take_turns(is_new_call=True, may_move_graphs=True)
+            self._drainer.note_replay(graph)
 
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded.

@@ -17,6 +17,10 @@ _NUM_LENGTHS: Final = 1001
 _MIN_LENGTHS: Final = 20
 # A run whose calls vary much would fill the disk.
 _MAX_SLOW_DUMPS: Final = 10
+# A kernel that was not launched in so many launches, such as one of a warm-up, begins no calls.
+_LONGEST_CALL: Final = 4096
+# No kernel has such a name.
+_GRAPH: Final = "\0graph "
 
 
 def describe_length(length_s: float) -> str:
@@ -72,6 +76,32 @@ class CallLengths:
 
     def _forget(self) -> None:
         """The calls so far were none: numbers begin at 0 again."""
+
+
+class CallsOfAny(CallLengths):
+    """Finds calls where a kernel, too, begins them that was not launched first: one that comes
+    again, or a graph."""
+
+    _num_others = 0
+
+    def note_launch(self, kernel: str) -> bool:
+        """As in CallLengths."""
+        self._num_others += 1
+        if self._num_others > _LONGEST_CALL:
+            self._kernel = kernel
+        if kernel == self._kernel:
+            self._num_others = 0
+        return super().note_launch(kernel)
+
+    def note_replay(self, graph: int) -> bool:
+        """A graph is about to be replayed; returns whether a call begins with it."""
+        if not self._kernel.startswith(_GRAPH):
+            # Launches before may have been its warm-up.
+            self._kernel = f"{_GRAPH}{graph}"
+        return self.note_launch(f"{_GRAPH}{graph}")
+
+    def _note_call(self, length_s: float | None) -> None:
+        """Nobody asks."""
 
 
 class SlowCalls(CallLengths):

@@ -4,9 +4,12 @@ The thread looks how full the active arena is. When it is full enough, the threa
 The workload's own thread switches, during its next call of the recorder, or earlier when its
 launches wanted to reserve enough. So neither waits for the other. A switch takes longer than a
 launch, so a workload that tells of its steps switches between them, and within one only when the
-arena could fill up. Where the disk is slower than the
-events, no arena is free when a switch is due. Then the active arena fills up, and the events that
-find no room are counted as dropped.
+arena could fill up.
+
+Where events come faster than the thread may write them, no arena is free when a switch is due. Then
+calls (see call_lengths) are left out whole until one is: their launches get null buffers, and
+graphs write nothing. Only a call that is larger than what was left when it began has events that
+find no room; those are counted as dropped.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.devices import gpu
 from kprof.recording.endings import complaints
+from kprof.recording.retention.call_lengths import CallLengths, CallsOfAny
 from kprof.recording.retention.keeping import Keeper
 from kprof.recording.retention.retention import Retention
 
 if TYPE_CHECKING:
-    from kprof.recording.retention.call_lengths import CallLengths
+    from kprof.recording.arenas.arena import Arena
 
 _LOOK_S: Final = 0.05
 # After a switch, launches still come and run: a look would only take the interpreter from them.
@@ -51,6 +55,9 @@ class Drainer:
     urgent_share = 0.5
     # Whether arenas switch only where a call ends. Otherwise they switch between any two launches.
     keeps_calls_whole = False
+    # Whether there are no other ranks. Replays have no numbers before they are decoded, so those of
+    # ranks that leave out different ones could not be told apart.
+    is_alone = True
 
     def __init__(self, keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> None:
         self.is_due = False
@@ -60,6 +67,14 @@ class Drainer:
         self._fail, self._note = fail, note
         self._is_ending = False
         self._has_warned = self._has_switched = False
+        # An arena, and the share of it that was in use at the last look.
+        self._seen = keeper.turns.active, 0.0
+        # Shares of the active arena that are wanted: when the call began, and of the largest call.
+        self._share_at_call = self._share_of_call = 0.0
+        self._works_since = time.monotonic()
+        if retention.drain:
+            self.calls = CallsOfAny(keeper.now_s)
+            keeper.rest = self._rest
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
 
@@ -70,6 +85,7 @@ class Drainer:
     def close(self) -> None:
         """Stop looking, after what is being written is written."""
         self._is_ending = True
+        self._keeper.hurry()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -81,6 +97,11 @@ class Drainer:
             is_new_call = self.calls.note_launch(kernel)
         self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
         self._check_room(kernel, num_tracks)
+
+    def note_replay(self, graph: int) -> None:
+        """A graph is about to be replayed on the current stream."""
+        is_new_call = not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph)
+        self.take_turns(is_new_call=is_new_call, may_move_graphs=True)
 
     def note_step(self, *, is_captured: bool) -> None:
         """A step of the workload has ended; with `is_captured`, in the middle of a graph."""
@@ -97,15 +118,39 @@ class Drainer:
         """
         self._has_steps |= may_move_graphs
         self._turns.note_stream()
+        may_move = may_move_graphs or not self._keeper.decoder.replays.captured
+        if self._retention.drain and is_new_call and may_move:
+            self._begin_call()
         may_wait = self.waits_for_steps and self._has_steps and not may_move_graphs
         if (
             not (self._must_switch(num_tracks) if may_wait else self._should_switch())
             or (self.keeps_calls_whole and not is_new_call)
-            or (self._keeper.decoder.replays.captured and not may_move_graphs)
+            or not may_move
         ):
             return
         if self._turns.switch(self._keeper.launches.end):
             self.note_switch()
+
+    def _begin_call(self) -> None:
+        """Leave out the call that begins, if it may find no room; else record again."""
+        turns = self._turns
+        self._count_left_out()
+        wanted = turns.active.share_wanted
+        self._share_of_call = max(self._share_of_call, wanted - self._share_at_call)
+        self._share_at_call = wanted
+        seen, share = self._seen
+        # Launches reserve up to a half.
+        is_full = 0 < wanted > self.urgent_share - self._share_of_call
+        is_full |= seen is turns.active and share >= self.urgent_share
+        may_leave_out = self.is_alone or not self._keeper.decoder.replays.captured
+        leaves_out = is_full and not turns.has_free and may_leave_out
+        if leaves_out != turns.is_left_out:
+            turns.leave_out(leaves_out)
+
+    def _count_left_out(self) -> None:
+        """A call has ended."""
+        turns = self._turns
+        self._keeper.launches.num_calls_left_out += turns.is_left_out and not turns.is_off
 
     def _should_switch(self) -> bool:
         return self.is_due or self._turns.active.share_wanted >= self.due_share
@@ -130,6 +175,7 @@ class Drainer:
     def note_switch(self) -> None:
         """The active arena was retired."""
         self.is_due = self._is_urgent = False
+        self._seen, self._share_at_call = (self._turns.active, 0.0), 0.0
         self._has_switched = True
         self._wake.set()
 
@@ -139,6 +185,8 @@ class Drainer:
 
     def keep_rest(self) -> None:
         """The same when the recorder is closed, after `close`."""
+        if self.calls is not None and not self.calls.has_steps:
+            self._count_left_out()
         self._keeper.keep_all()
 
     def look(self, is_old: bool = False) -> bool:
@@ -147,12 +195,32 @@ class Drainer:
         Where the last look with `is_old` is long ago, a single event is worth a switch. Returns
         whether an arena was emptied.
         """
+        self._works_since = time.monotonic()
         has_emptied = self._empty_oldest()
-        least = 1e-9 if is_old else self.due_share
-        share = 0.0 if self._is_urgent else self._keeper.share_in_use()
-        self.is_due |= share >= least
-        self._is_urgent |= share >= self.urgent_share
+        self._see(self._turns.active, self._keeper.share_in_use(), is_old=is_old)
         return has_emptied
+
+    def _see(self, active: Arena, share: float, *, is_old: bool = False) -> None:
+        self._seen = active, share
+        self.is_due |= share >= (1e-9 if is_old else self.due_share)
+        self._is_urgent |= share >= self.urgent_share
+
+    def _rest(self) -> None:
+        """Leave the interpreter to the workload, so long that this thread takes its share only.
+
+        Looks at the active arena meanwhile. Nobody else who writes rests.
+        """
+        if threading.current_thread() is not self._thread:
+            return
+        worked_s = time.monotonic() - self._works_since
+        end_s = time.monotonic() + worked_s * (1 / self._retention.drain_share - 1)
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self._keeper.is_wanted(min(left_s, _LOOK_S)):
+                break
+            active = self._turns.active
+            # This thread is the keeper's.
+            self._see(active, active.snapshot_of_state().share_in_use)
+        self._works_since = time.monotonic()
 
     def _empty_oldest(self) -> bool:
         return self._keeper.keep_ended() is not None
@@ -169,7 +237,9 @@ class Drainer:
             except Exception as error:
                 self._fail(error)
                 return
-            if not has_emptied and self._wake.wait(_LOOK_S) and not self._is_ending:
+            if has_emptied:
+                self._rest()
+            elif self._wake.wait(_LOOK_S) and not self._is_ending:
                 self._wake.clear()
                 if self._has_switched:
                     self._has_switched = False

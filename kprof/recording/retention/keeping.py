@@ -96,6 +96,11 @@ class Keeper:
         self._info, self._progress = info, progress
         self._tell_written: Callable[[int], None] = _tell_nobody
         self._lock = threading.Lock()
+        # Threads that wait for it, and an event for those who let them wait.
+        self._waiting = set[int]()
+        self._wanted = threading.Event()
+        # Called after each block that is written.
+        self.rest: Callable[[], object] = lambda: None
         # The launches of the arena before the last one that was emptied have lower numbers.
         self._end_launch = 0
         self._num_removed = 0
@@ -125,6 +130,17 @@ class Keeper:
     def keep_rest(self) -> None:
         """Write everything when the recorder is closed."""
         self.keep_all()
+
+    def hurry(self) -> None:
+        """From now on somebody always waits."""
+        self._waiting.add(-1)
+        self._wanted.set()
+
+    def is_wanted(self, timeout_s: float) -> bool:
+        """Whether anybody waits for what is being written; looks for so long."""
+        self._wanted.wait(0 if self._waiting else timeout_s)
+        self._wanted.clear()
+        return bool(self._waiting)
 
     def keep_ended(self, choices: Sequence[Choice] = _ALL) -> Used | None:
         """Write a part for each choice of the oldest retired arena, once its launches have ended,
@@ -174,9 +190,9 @@ class Keeper:
                 look(each.arena.address, chunks)
                 yield state, chunks
 
-        if not self._lock.acquire(timeout=_PATIENCE_S):
-            return
-        try:
+        with self._locked(_PATIENCE_S) as is_held:
+            if not is_held:
+                return
             used = self.turns.used(self.launches.end)
             rows = self.launches.waiting()
             decoder = _copy_while_used(self.decoder)
@@ -184,8 +200,6 @@ class Keeper:
                 _tables(decoder, used, contents(), []),
                 lambda: self._info(decoder, decoder.replays.merged(rows), SAVED),
             )
-        finally:
-            self._lock.release()
 
     def _keep(
         self, used: Sequence[Used], contents: Iterable[_Content], choices: Sequence[Choice]
@@ -195,6 +209,8 @@ class Keeper:
         Returns what they held. Raises CaptureError.
         """
         end, states = used[-1].end_launch, list[ArenaState]()
+        launches = self.launches
+        self.decoder.tally.note_left_out(launches.num_calls_left_out, launches.num_left_out)
 
         @functools.cache
         def rows() -> list[Launch]:
@@ -236,12 +252,27 @@ class Keeper:
             self._progress.add_waits(table, self.decoder.region_ids.merged())
             self._tell_written(table.num_rows)
             yield table
+            self.rest()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         # If a signal came half way, events would be both in a part and in their arena.
-        with self._lock, deferring_signals():
+        with self._locked(), deferring_signals():
             yield
+
+    @contextlib.contextmanager
+    def _locked(self, timeout_s: float = -1) -> Iterator[bool]:
+        """Yields whether the lock is held: not where others hold it for longer than the timeout."""
+        own = threading.get_ident()
+        self._waiting.add(own)
+        self._wanted.set()
+        is_held = self._lock.acquire(timeout=timeout_s)
+        self._waiting.discard(own)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self._lock.release()
 
 
 def _tables(

@@ -12,11 +12,14 @@ from kprof.recording.retention.retention import Retention
 from kprof.recording.retention.slowest import KeepSlowest
 
 
-def start_drainer(keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> Drainer | None:
+def start_drainer(
+    keeper: Keeper, retention: Retention, fail: Fail, note: Note, num_ranks: int
+) -> Drainer | None:
     """The drainer that `retention` asks for, started; None where arenas are emptied on request."""
     if retention.num_arenas == 1:
         return None
     kind = FlightRecorder if retention.ring_bytes else Drainer if retention.drain else KeepSlowest
     drainer = kind(keeper, retention, fail, note)
+    drainer.is_alone = num_ranks == 1
     drainer.start()
     return drainer

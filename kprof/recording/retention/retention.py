@@ -42,10 +42,11 @@ class Retention:
     """What to keep, by default what fits the arena; raises RecorderError for fields that contradict
     each other.
 
-    `drain` empties the arena while kernels run. A ring keeps the last `ring_bytes`, and writes them
-    at the end, when somebody asks, and when a call takes longer than `slower_than` times the
-    median. `keep_slowest` is a number of calls (see `slowest`). `in_host_memory`: a GPU
-    records into memory of the host, which outlives the process, and takes longer for it.
+    `drain` empties the arena while kernels run, in `drain_share` of the time at most; calls for
+    which that leaves no room are left out whole. A ring keeps the last `ring_bytes`, and writes
+    them at the end, when somebody asks, and when a call takes longer than `slower_than` times the
+    median. `keep_slowest` is a number of calls (see `slowest`). `in_host_memory`: a GPU records
+    into memory of the host, which outlives the process, and takes longer for it.
     """
 
     drain: bool = False
@@ -53,6 +54,7 @@ class Retention:
     slower_than: float = 0.0
     keep_slowest: int = 0
     in_host_memory: bool = False
+    drain_share: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -71,6 +73,8 @@ class Retention:
                 f"a ring of {self.ring_bytes} bytes has no room for a chunk in each of its parts; "
                 f"give at least {_MIN_RING_BYTES} bytes"
             )
+        if not 0 < self.drain_share <= 1:
+            raise RecorderError(f"drain_share is {self.drain_share:g}: give a share, like 0.05")
         if self.slower_than and not self.ring_bytes:
             raise RecorderError(f"a slow call writes what a ring holds, and {NO_RING}")
         if self.slower_than and self.slower_than <= 1:
@@ -90,9 +94,11 @@ class Retention:
             if number is None:
                 raise RecorderError(f"{name} is {getattr(self, name)!r}: give a whole number")
             object.__setattr__(self, name, number)
-        if not isinstance(self.slower_than, Real) or not isfinite(self.slower_than):
-            raise RecorderError(f"slower_than is {self.slower_than!r}: give a number, like 3")
-        object.__setattr__(self, "slower_than", float(self.slower_than))
+        for name, usual in (("slower_than", 3), ("drain_share", 0.05)):
+            number = getattr(self, name)
+            if not isinstance(number, Real) or not isfinite(number):
+                raise RecorderError(f"{name} is {number!r}: give a number, like {usual}")
+            object.__setattr__(self, name, float(number))
 
     @property
     def num_arenas(self) -> int:

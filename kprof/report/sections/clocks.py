@@ -13,7 +13,7 @@ from kprof.report.sections.parts import Figures, Of, table
 
 # What a table of losses counts, by region and in all.
 REGION_LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region")
-LOSSES: Final = (*REGION_LOSSES, "torn_chunks")
+LOSSES: Final = (*REGION_LOSSES, "torn_chunks", "left_out_calls")
 
 
 def clocks(report: Report, figures: Figures) -> list[Block]:

@@ -160,7 +160,7 @@ def has_lost(info: RankInfo) -> bool:
     """Whether events of a rank are missing."""
     counts = info.counts
     lost = (counts.dropped, counts.torn_chunks, counts.unsplit_launches, counts.overwritten_runs)
-    return any(lost)
+    return any(lost) or bool(counts.left_out_launches)
 
 
 def _sequence(info: RankInfo) -> list[LaunchName]:
