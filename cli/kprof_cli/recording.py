@@ -6,6 +6,7 @@ import contextlib
 import functools
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from enum import Enum
 from importlib import metadata
@@ -215,12 +216,13 @@ def record_and_summarise(request: RecordRequest) -> Recording:
     """Record with a status line on a terminal, and print the six lines that end a recording."""
     from kprof.recording.launcher.record import record as run_recording
 
+    began_s = time.time()
     recording = run_recording(request, on_start=lambda: _announce(request), say=note)
     if recording.exit_code:
         interrupted = "was interrupted and " if recording.was_interrupted else ""
         ending = interrupted + describe_exit(recording.exit_code)
         note(f"the workload {ending}; what it recorded is kept")
-    for loss in recording.losses:
+    for loss in (*recording.losses, *_by_flight_recorder(request, began_s)):
         note(loss)
     if request.measure_overhead:
         note(f"recording: {describe_overhead(recording.capture.manifest)}")
@@ -232,6 +234,15 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         # it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording
+
+
+def _by_flight_recorder(request: RecordRequest, began_s: float) -> list[str]:
+    """What PyTorch says of collectives that hung, where that was recorded, too."""
+    if request.nccl_plugin is None:
+        return []
+    from kprof.importers.formats.flight_recorder import found_since
+
+    return found_since(began_s)
 
 
 @contextlib.contextmanager

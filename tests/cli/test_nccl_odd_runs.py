@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import kprof
+from foreign_files.flight_recorder import make_pickle
 from in_process import run_kprof
+from kprof.importers.formats.flight_recorder import found_since
 
 sys.path.append(str(Path(__file__).parents[1] / "native"))
 from nccl_host import build_driver, build_host, record
@@ -99,3 +101,27 @@ def test_a_rank_that_dies_in_a_collective_leaves_it_open_on_all(tools, tmp_path)
     assert [info.counts.open for info in run.manifest.ranks] == [4, 4, 4, 4]
     counts = run.sql("SELECT DISTINCT ordinal FROM events WHERE rank = 1").to_pylist()
     assert len(counts) == 6
+
+
+def test_a_hang_is_said_beside_what_the_flight_recorder_has(tools, tmp_path, monkeypatch):
+    """PyTorch dumps when its watchdog gives up; here that is when the run ends."""
+    dumps = tmp_path / "trace_rank_"
+    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", str(dumps))
+    make_pickle(tmp_path)
+    (tmp_path / "trace_rank_9").write_bytes(b"of an earlier run")
+    os.utime(tmp_path / "trace_rank_9", (0, 0))
+    script = f"{tools[0]} 7 ranks=2 calls=4 stuck=1; for r in 0 1; do cat {tmp_path}/nccl_trace_rank_$r > {dumps}$r; done"
+    run = run_kprof(["record", "--nccl", "-o", tmp_path / "run.kprof", "--", "sh", "-c", script])
+    assert run.returncode == 0, run.stderr
+    assert "AllReduce 3 of communicator world never ended: rank 0 entered it" in run.stderr
+    assert (
+        f"PyTorch's flight recorder has 2 dumps, {dumps}*: group default_pg: others have enqueued collective 4, "
+        "rank 1 ends with 3"
+    ) in run.stderr
+
+
+def test_dumps_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "trace_rank_0").write_bytes(b"no dump")
+    (said,) = found_since(0.0, {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/trace_rank_"})
+    assert "cannot read" in said
+    assert found_since(0.0, {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/others_"}) == []

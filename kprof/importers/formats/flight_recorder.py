@@ -6,8 +6,10 @@ anything else is refused.
 
 from __future__ import annotations
 
+import glob
+import os
 import pickletools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ from kprof.importers.sample import Sample
 from kprof.regions import Category
 
 _WHAT: Final = "a dump of PyTorch's flight recorder"
+# Where dumps go: the beginning of their names, before the rank. PyTorch has renamed it.
+_PLACES: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _VALUES: Final = frozenset(
     ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "BINFLOAT")
 ) | {"LONG1"}
@@ -51,23 +55,40 @@ class _Dump(msgspec.Struct):
     version: str = ""
 
 
+def found_since(since_s: float, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """What the dumps say that ranks of this user have written since then: where they are, and which
+    ranks are behind. Without any, nothing."""
+    named = (environment[name] for name in _PLACES if environment.get(name))
+    prefix = Path(next(named, "") or Path.home() / ".cache" / "torch" / "comm_lib_trace_rank_")
+    files: dict[int, Path] = {}
+    for path in prefix.parent.glob(f"{glob.escape(prefix.name)}*"):
+        number, status = path.name.removeprefix(prefix.name), path.lstat()
+        is_ours = status.st_uid == os.geteuid() and status.st_mtime >= since_s
+        if is_ours and number.isdecimal():
+            files[int(number)] = path
+    if not files:
+        return []
+    where = f"PyTorch's flight recorder has {len(files)} dumps, {prefix}*"
+    try:
+        said = _behind(_latest({rank: _load(path).entries for rank, path in files.items()}))
+    except ForeignFormatError as error:
+        said = [str(error)]
+    return [f"{where}: {'; '.join(said) or 'no rank is behind there'}"]
+
+
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     found = Collector()
-    latest: dict[str, dict[int, int]] = {}
-    for rank, path in enumerate(files):
-        for each in _load(path).entries:
+    dumps = {rank: _load(path).entries for rank, path in enumerate(files)}
+    for rank, entries in dumps.items():
+        for each in entries:
             number = each.p2p_seq_id if each.is_p2p else each.collective_seq_id
-            group = each.process_group[1] or each.process_group[0]
             key = (each.process_group[0], each.is_p2p, number, each.profiling_name)
             _entry(found, Place(rank, launch=found.launch(key, each.profiling_name)), each)
-            if not each.is_p2p:
-                ranks = latest.setdefault(group, {})
-                ranks[rank] = max(ranks.get(rank, -1), number)
     return found.events(
         files[0],
         # How much of it was waiting, nobody knows.
         category=Category.OTHER,
-        notices=tuple(_behind(latest)),
+        notices=tuple(_behind(_latest(dumps))),
         taken=taken_from(
             rank="the order of the files",
             launch="process group and sequence number",
@@ -84,6 +105,17 @@ def _entry(found: Collector, place: Place, each: _Entry) -> None:
     else:
         found.mark(place, f"{each.profiling_name} {each.state or 'enqueued'}", begun)
         found.left_out["ends of collectives"] += 1
+
+
+def _latest(dumps: Mapping[int, Sequence[_Entry]]) -> dict[str, dict[int, int]]:
+    """The number of the last collective that each rank has enqueued, by group."""
+    latest: dict[str, dict[int, int]] = {}
+    for rank, entries in dumps.items():
+        for each in entries:
+            if not each.is_p2p:
+                ranks = latest.setdefault(each.process_group[1] or each.process_group[0], {})
+                ranks[rank] = max(ranks.get(rank, -1), each.collective_seq_id)
+    return latest
 
 
 def _behind(latest: dict[str, dict[int, int]]) -> list[str]:

@@ -138,9 +138,7 @@ def record(
                 _refuse_running_ranks(directory, outcome)
                 manifest = make_manifest(directory, begun, outcome)
         else:
-            if reason := make_memory(directory):
-                say(f"what ranks share is on the disk: {reason}")
-            environment |= _nccl_environment(request, directory, say)
+            environment |= _prepared_memory(request, directory, say)
             with _keeping_slowest(request, directory):
                 outcome = run_once(
                     arguments, environment, directory, say, is_quiet=request.is_quiet
@@ -177,8 +175,11 @@ def _left_out_all(wanted: Wanted, infos: Sequence[RankInfo]) -> list[str]:
     return last_notes([info for info in infos if wanted.has_rank(info.rank)])[:_MOST_REASONS]
 
 
-def _nccl_environment(request: RecordRequest, directory: Path, say: Say) -> dict[str, str]:
-    """What makes NCCL load the plugin, where that is wanted."""
+def _prepared_memory(request: RecordRequest, directory: Path, say: Say) -> dict[str, str]:
+    """Make the memory that ranks share; returns what makes NCCL load the plugin, where that is
+    wanted."""
+    if reason := make_memory(directory):
+        say(f"what ranks share is on the disk: {reason}")
     if request.nccl_plugin is None:
         return {}
     if replaced := replaced_plugin():
