@@ -209,8 +209,9 @@ def hang(path: Path = Path("run.kprof"), is_json: bool = False) -> None:
     """
     from kprof.hangs.look import look_at
     from kprof.hangs.report import lines_of
+    from kprof.nccl.live import with_collectives
 
-    found = look_at(path)
+    found = with_collectives(look_at(path), unfinished_of(path))
     if is_json:
         import msgspec
 

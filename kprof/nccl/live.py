@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec import structs
 
 from kprof.capture.directory import read_alignment
 from kprof.capture.manifest import Alignment, RankAlignment
 from kprof.capture.shared_memory import memory_of
 from kprof.errors import KprofError
+from kprof.hangs.report import Hang
+from kprof.hangs.watch import Directory, Watch
 from kprof.nccl.clocks import common_clock, machines_of
 from kprof.nccl.collectives import OPERATION, waits_of
 from kprof.nccl.entries import never_entered
@@ -33,6 +36,7 @@ _LATEST: Final = 8192
 _MOST: Final = 1 << 17
 # Clocks drift apart.
 _ALIGN_S: Final = 10.0
+_KIND: Final = "collectives"
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,50 @@ class Behind:
 
     def look(self) -> list[str]:
         """A sentence for each collective that waited at the look before, too."""
-        rings = _rings_of(self._directory, _LATEST)
-        ranks, _ = resolve(rings)
-        said = never_entered(rings, ranks, is_over=False) if ranks else []
+        said = waiting_now(self._directory)
         before, self._before = self._before, frozenset(said)
         return [sentence for sentence in said if sentence in before]
+
+
+class CollectivesWatch(Watch):
+    """Decides whether collectives hang: for `after_s` no process has told of anything, and ranks
+    are in one that others have not entered, or that none has ended."""
+
+    def __init__(self, directory: Path, after_s: float) -> None:
+        super().__init__(Directory(directory), after_s)
+        self._directory = directory
+
+    def step(self, now_s: float) -> Hang | None:
+        """Look at the rings; a report when they show a hang, and again once they have moved."""
+        rings = _rings_of(self._directory, 1)
+        told = [(ring.path, ring.num_events) for ring in rings]
+        if told != self._seen:
+            self.news = "NCCL moves again"
+            self._seen, self._changed_s, self._tries = told, now_s, 0
+        idle_s = now_s - self._changed_s
+        if self.has_reported or idle_s < self.after_s:
+            return None
+        self._changed_s = now_s
+        said = waiting_now(self._directory)
+        if not said or not any(is_locked(ring.path) for ring in rings):
+            return None
+        self._tries = 1
+        return Hang(round(idle_s, 1), said[0], _KIND, others=tuple(said[1:]))
+
+
+def waiting_now(directory: Path) -> list[str]:
+    """A sentence for each collective that waits at this moment."""
+    rings = _rings_of(directory, _LATEST)
+    ranks, _ = resolve(rings)
+    return never_entered(rings, ranks, is_over=False) if ranks else []
+
+
+def with_collectives(hang: Hang, directory: Path) -> Hang:
+    """With those that wait now, before anything else where no kernel waits."""
+    said = tuple(waiting_now(directory))
+    if said and not hang.waits:
+        return structs.replace(hang, diagnosis=said[0], kind=_KIND, others=said[1:])
+    return structs.replace(hang, others=(*hang.others, *said))
 
 
 class CollectiveWaits:

@@ -9,9 +9,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nccl_host import build_driver, build_host
+from nccl_host import KPROF, build_driver, build_host
 
-from kprof.nccl.live import Behind, CollectiveWaits, counts_of
+import kprof
+from in_process import run_kprof
+from kprof.hangs.report import Hang
+from kprof.nccl.live import (
+    Behind,
+    CollectivesWatch,
+    CollectiveWaits,
+    counts_of,
+    with_collectives,
+)
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import rings_in
 from kprof.recording.launches.pace import Look, describe_pace, paces
@@ -128,3 +137,58 @@ def test_watch_and_metrics_say_whom_ranks_wait_for_in_collectives(host, driver, 
 def test_without_a_common_clock_nobody_is_waited_for(host, tmp_path):
     assert play(host, tmp_path, "ranks=2", "calls=1", "stuck=1", "p2p=1").wait() == 0
     assert CollectiveWaits(tmp_path).look(NUM_PEERS) == {}
+
+
+@pytest.fixture
+def hung(host, tmp_path):
+    """Three ranks that stay in an all-reduce which the last one has not entered."""
+    process = play(host, tmp_path, "threads=1", "ranks=3", "calls=12", "stuck=2", "linger=1")
+    while [each.num_calls for each in counts_of(tmp_path)] != [12, 12, 11]:
+        assert process.poll() is None
+    yield tmp_path
+    process.kill()
+    process.wait()
+
+
+SENTENCE = (
+    "AllReduce 11 of communicator world waits: ranks 0, 1 entered it; rank 2 has not, "
+    "its last one there is 10"
+)
+
+
+def test_a_hang_is_reported_once_when_nothing_has_moved_for_so_long(hung):
+    watch = CollectivesWatch(hung, 60.0)
+    found = [watch.step(at_s) for at_s in (0.0, 59.0, 61.0, 130.0)]
+    assert [each is not None for each in found] == [False, False, True, False]
+    assert (found[2].idle_s, found[2].diagnosis, found[2].kind) == (61.0, SENTENCE, "collectives")
+    assert watch.has_reported
+
+
+def test_a_look_at_a_run_that_hangs_says_which_collective(hung):
+    said = with_collectives(Hang(0.0, "no kernel says that it waits"), hung)
+    assert (said.diagnosis, said.others) == (SENTENCE, ())
+
+
+def test_ranks_that_have_ended_hang_no_longer(host, tmp_path):
+    assert play(host, tmp_path, "ranks=3", "calls=12", "stuck=2").wait() == 0
+    watch = CollectivesWatch(tmp_path, 60.0)
+    assert [watch.step(at_s) for at_s in (0.0, 61.0)] == [None, None]
+
+
+def test_record_reports_a_collective_that_hangs_and_the_capture_keeps_it(host, tmp_path):
+    output = tmp_path / "run.kprof"
+    command = [*KPROF, "record", "--nccl", "--hang-after", "0.2", "-o", output, "--", host, "7"]
+    workload = ["threads=1", "ranks=3", "calls=12", "stuck=2", "linger=1"]
+    with subprocess.Popen([*command, *workload], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "nothing has moved for" in line:
+                assert SENTENCE in line
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130, rest
+    hang = kprof.open(output).manifest.hang
+    assert (hang.sentence, hang.kind) == (SENTENCE, "collectives")
+    said = run_kprof(["report", output]).stdout
+    assert f"when that was reported: {SENTENCE}" in " ".join(said.split())
+    assert run_kprof(["hang", output]).stdout.startswith(SENTENCE)

@@ -19,6 +19,8 @@ from kprof.capture.manifest import Overhead
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.hangs.watch import Directory, HangWatch, Watch, hang_after_of
+from kprof.nccl.live import CollectivesWatch
+from kprof.nccl.plugin import DIR_VARIABLE
 from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.launcher.forwarding import forwarding_signals
 from kprof.recording.launcher.stopping import RecordingRanks, Say
@@ -98,12 +100,15 @@ def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
             request_dump(Path(directory), f"hang: {diagnosis}")
 
     on_hang = dump if retention.ring_bytes else lambda _: None
-    watch = Watch(Directory(Path(directory)), after_s, is_patient=is_patient)
-    thread = HangWatch(watch, Path(directory), say, on_hang)
+    watches = [Watch(Directory(Path(directory)), after_s, is_patient=is_patient)]
+    if DIR_VARIABLE in environment:
+        watches.append(CollectivesWatch(Path(directory), after_s))
+    threads = [HangWatch(watch, Path(directory), say, on_hang) for watch in watches]
     try:
         yield
     finally:
-        thread.close()
+        for thread in threads:
+            thread.close()
 
 
 def run_four_times(

@@ -13,6 +13,7 @@
 // before, or, with inside=1, in it. without=RANK: its process finds no plugin. split=1: the second communicator is two,
 // of the even and of the odd ranks. shrink=RANK: it leaves after half of the calls, and the others go on in a new
 // communicator. pace=US: that long from call to call.
+// linger=1: ranks stay behind their last call.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -442,6 +443,8 @@ static void* rank_main(void* argument) {
       }
     }
   }
+  // As a rank that hangs, until somebody kills it.
+  if (option("linger", 0)) pause();
   for (int k = 0; k < comms; ++k) {
     if (is_messy) (void)simple(contexts[k], GROUP_API, NULL);
     plugin->finalize(contexts[k]);
