@@ -62,8 +62,8 @@ _wanted = functools.partial(Option, rich_help_panel="What is recorded")
     ),
     strict=Option(
         "--strict",
-        help="Exit with 1 if ranks or events were lost, cut short or clamped, or if filters left "
-        "nothing.",
+        help="Exit with 1 if ranks, calls or events were lost, cut short or clamped, or if filters "
+        "left nothing.",
     ),
     measure_overhead=Option(
         "--measure-overhead",

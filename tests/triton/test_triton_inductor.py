@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -69,6 +70,23 @@ def test_every_program_of_a_compiled_function_has_a_span(tmp_path: Path) -> None
     assert (launches["n"] == launches["blocks"]).all()
     assert (launches["n"] == launches["programs"]).all()
     assert launches["n"].min() > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [((), (True, 0.05)), (("--drain",), (True, 1.0)), (("--arena-size", "1MiB"), (False, 1.0))],
+)
+def test_events_are_written_in_a_share_of_the_time_unless_asked_for(
+    tmp_path: Path, options: tuple[str, ...], kept: tuple[bool, float]
+) -> None:
+    require_tested_torch()
+    command = ["python", "-c", "import os; print(os.environ['KPROF_RETENTION'])"]
+    answer = run_kprof(
+        ["record", "--inductor", *options, "-o", tmp_path / "run.kprof", "--", *command]
+    )
+    assert answer.returncode == 0, answer.stderr
+    retention = json.loads(answer.stdout)
+    assert (retention["drain"], retention["drain_share"]) == kept
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.14.0+cu130", "3.0.0"])

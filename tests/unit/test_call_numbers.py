@@ -11,18 +11,23 @@ from kprof import analysis
 from kprof.analysis.calls import _by_order, call_numbers
 from kprof.analysis.findings import When, explain_trace
 from kprof.analysis.warmup import steady_part
+from kprof.report.model import build
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
 LENGTHS = {"gemm": 1000, "reduce": 500, "init": 200}
 
 
-def run_of(kernels: list[str], slow: int = -1, num_ranks: int = 2) -> Trace:
-    """Launches one after the other; launch `slow` takes eight times as long."""
+def run_of(
+    kernels: list[str], slow: int = -1, num_ranks: int = 2, *, gap_before: int = -1
+) -> Trace:
+    """Launches one after the other; launch `slow` takes eight times as long, and nothing is recorded
+    for 50 ms before launch `gap_before`."""
     build = TraceBuilder('REGION(R, "r", compute)', num_ranks)
     start = 1000
     for launch, kernel in enumerate(kernels):
         build.launch(launch, kernel)
+        start += 50_000_000 * (launch == gap_before)
         for rank in range(num_ranks):
             factor = 8 if launch == slow else 1
             build.span(
@@ -67,6 +72,14 @@ def test_ranks_that_left_out_different_calls_have_the_others_in_common() -> None
         0: [0, 1, 3, 4],
         1: [0, 1, 2, 4],
     }
+
+
+def test_time_in_which_calls_were_left_out_is_not_between_launches() -> None:
+    kernels = ["gemm", "gemm", "reduce"] * 10
+    whole, with_gap = (build(run_of(kernels, gap_before=at)) for at in (-1, 15))
+    assert with_gap.tables["kernels"].equals(whole.tables["kernels"])
+    assert with_gap.verdict == whole.verdict
+    assert with_gap.run_time_ns == whole.run_time_ns
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Keeper:
         # Threads that wait for it, and an event for those who let them wait.
         self._waiting = set[int]()
         self._wanted = threading.Event()
-        # Called after each block that is written.
+        # Called after each block that is read or written.
         self.rest: Callable[[], object] = lambda: None
         # The launches of the arena before the last one that was emptied have lower numbers.
         self._end_launch = 0
@@ -158,6 +158,7 @@ class Keeper:
             if any(state != latest for state, _ in contents):
                 # A launch is running on a stream that the recorder does not know.
                 return None
+            self.rest()
             self._keep([oldest], contents, choices)
             self.turns.wipe(oldest, latest)
             return oldest
