@@ -19,8 +19,6 @@ from kprof.analysis.wording import ratio
 
 
 class ColdStart(Kind):
-    """The first event of a region on every track takes longer than the later ones."""
-
     name = "cold_start"
     finds = "the first event of a region on every track takes longer than the later ones"
     replays = "it takes as long as the later ones"
@@ -61,7 +59,6 @@ class ColdStart(Kind):
         return f"The first {region} on every track is {slower}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """Move the cold start away."""
         if finding.is_on_gpu:
             return "begin its first load earlier, or prefetch its code and data before the loop"
         return "look at what the first one meets: page faults, cold caches, allocations"

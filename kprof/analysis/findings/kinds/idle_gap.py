@@ -12,8 +12,6 @@ from kprof.analysis.replay.elements import Family
 
 
 class IdleGap(Kind):
-    """A place does nothing that is recorded."""
-
     name = "idle_gap"
     finds = "a place does nothing that is recorded"
     replays = "its gaps are as long as at comparable places"
@@ -35,7 +33,6 @@ class IdleGap(Kind):
         return f"{words.place(finding)} {has} without events{before}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """Find out what it is."""
         return "put a region around what happens there, or move it behind the sends"
 
     def growth(self, finding: Finding, measured: Measured | None, is_gone: bool) -> str:

@@ -28,8 +28,6 @@ class Particulars:
 
 
 class LateStart(Kind):
-    """A rank launches later than the others."""
-
     name = "late_start"
     finds = "a rank launches later than the others"
     replays = "it starts with them"
@@ -84,11 +82,9 @@ class LateStart(Kind):
         return f"{words.place(finding)} {starts}{words.when(finding)}"
 
     def consequence(self, finding: Finding) -> str:
-        """The fact says it."""
         return ""
 
     def advice(self, finding: Finding) -> str:
-        """The host, before the launch."""
         there = words.lowered(words.place(finding)) if finding.ranks else "a rank"
         kernel = finding.arrival.kernel if finding.arrival is not None else "the kernel"
         return f"look at what the host does before it launches {kernel} on {there}"

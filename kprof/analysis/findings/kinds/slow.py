@@ -14,8 +14,6 @@ from kprof.analysis.replay.elements import Family
 
 
 class Slow(Kind):
-    """A rank or a block takes longer for the same work."""
-
     name = "slow"
     finds = "a rank or a block takes longer for the same work"
     replays = "it takes as long as comparable places"
@@ -46,7 +44,6 @@ class Slow(Kind):
         return f"{words.place(finding)} {words.slower(finding, than)}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """What may differ there: the block's place, the code path, or the device."""
         if finding.processors:
             return "look at the SM: what else runs there, and whether it is slow in other kernels"
         if finding.blocks:

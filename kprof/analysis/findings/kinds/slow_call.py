@@ -41,7 +41,6 @@ class SlowCall(Kind):
         return f"{who} {words.slower(finding, 'than usual', is_one=is_one)}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """What else happens then."""
         return (
             "look for what else happens around those calls: allocations, other work, other inputs"
         )

@@ -31,8 +31,6 @@ class Particulars:
 
 
 class SlowEvents(Kind):
-    """Some events of a region take much longer than the others, all over the run."""
-
     name = "slow_events"
     finds = "some events of a region take much longer, all over the run"
     replays = "they take what the others take"
@@ -89,7 +87,6 @@ class SlowEvents(Kind):
         return f"{events} of {region} {is_} {slower}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """The items behind the events."""
         if finding.position:
             return f"look at what only the {finding.position} one does: other data, a wait, a flush"
         return "look at what is different about those items: size, address, cache misses"

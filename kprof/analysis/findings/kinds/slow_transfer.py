@@ -37,8 +37,6 @@ from kprof.analysis.wording import ratio
 
 
 class SlowTransfer(Kind):
-    """Data takes longer on a link."""
-
     name = "slow_transfer"
     finds = "data takes longer on a link"
     replays = "it takes as long as on the other links"
@@ -58,7 +56,6 @@ class SlowTransfer(Kind):
         return f"Transfers {words.place(finding)} are {slower}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """The route, and what shares it."""
         return "check the route of that link, and what else is sent over it"
 
 

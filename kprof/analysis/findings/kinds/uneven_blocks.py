@@ -31,8 +31,6 @@ class Particulars:
 
 
 class UnevenBlocks(Kind):
-    """Few blocks have most of a region's items."""
-
     name = "uneven_blocks"
     finds = "few blocks have most of a region's items"
     replays = "the items are dealt out over all blocks of the launch"
@@ -68,7 +66,6 @@ class UnevenBlocks(Kind):
         return f"{fact}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """Spread it."""
         return f"spread the work of {finding.region or 'the region'} over all blocks"
 
 

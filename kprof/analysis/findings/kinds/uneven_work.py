@@ -47,8 +47,6 @@ class Particulars:
 
 
 class UnevenWork(Kind):
-    """A place has more items than comparable ones."""
-
     name = "uneven_work"
     finds = "a place has more items than comparable ones"
     replays = "the surplus is gone"
@@ -89,7 +87,6 @@ class UnevenWork(Kind):
         return f"{where} {has} {times} as many items{within} as others{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
-        """Divide them."""
         is_placed = bool(finding.ranks or finding.blocks)
         there = words.lowered(words.place(finding)) if is_placed else "a rank"
         return f"divide the items evenly, so that {there} gets fewer"
