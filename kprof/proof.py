@@ -18,8 +18,7 @@ import pandas as pd
 
 from kprof.analysis import Finding, Limit, Summary, find
 from kprof.analysis.calls import call_lengths, launches_of_calls
-from kprof.analysis.findings.experiment import Experiment, experiment_of
-from kprof.analysis.findings.verdict import judge
+from kprof.analysis.findings.experiment import Experiment, experiment_of, judge
 from kprof.analysis.wording import counted, duration
 from kprof.capture.database import sql_text
 from kprof.capture.directory import Capture

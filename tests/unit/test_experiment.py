@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from kprof.analysis import Finding, Limit, Summary, find
-from kprof.analysis.findings.experiment import Experiment, experiment_of, shown_of
+from kprof.analysis.findings.experiment import Experiment, experiment_of, judge, shown_of
 from kprof.analysis.findings.kinds import named
 from kprof.analysis.findings.limits import LimitKind
-from kprof.analysis.findings.verdict import judge
 from kprof.analysis.findings.when import When
 from kprof.capture.verified import Verdict
 from kprof.errors import SelectionError
