@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from instrumented_kernels.call_ledger import PeerError
-from instrumented_kernels.command_line import errors_in_one_line
 from instrumented_kernels.local_plan import BlockTimeoutError
-from instrumented_kernels.workload import choose_device
+from instrumented_kernels.workload import choose_device, errors_in_one_line
 from kprof.devices.groups import Group, SoloGroup
 from kprof.recording.rank.null_recorder import NullRecorder
 

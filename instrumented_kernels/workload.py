@@ -1,4 +1,4 @@
-"""The setup of every workload: the group of ranks and this rank's device."""
+"""The setup of every workload: the group of ranks, this rank's device, errors in one line."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import typer
+
 from kprof.devices.gpu import make_current
 from kprof.devices.groups import Group, SoloGroup, TorchGroup
 from kprof.devices.targets import Target, best_target, count_devices, require_target
-from kprof.errors import TargetError
+from kprof.errors import KprofError, TargetError
+
+# Fills outputs before a call. It is never a right value, so unwritten elements show.
+POISON = float("nan")
 
 
 @contextlib.contextmanager
@@ -61,3 +66,17 @@ def choose_device(target: str) -> str:
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     make_current(device)
     return device
+
+
+@contextlib.contextmanager
+def errors_in_one_line(command: str, *expected: type[Exception]) -> Iterator[None]:
+    """End `command` with exit code 1 and one line if its arguments are wrong or impossible.
+
+    Treats errors of the `expected` types, which its calls raise, in the same way.
+    """
+    caught: tuple[type[Exception], ...] = (ValueError, KprofError, *expected)
+    try:
+        yield
+    except caught as error:
+        typer.echo(f"{command}: {error}", err=True)
+        raise typer.Exit(1) from None

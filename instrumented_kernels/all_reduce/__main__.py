@@ -13,9 +13,8 @@ import typer
 from instrumented_kernels import options
 from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
-from instrumented_kernels.command_line import POISON
 from instrumented_kernels.repeated_calls import Case, Work, run
-from instrumented_kernels.workload import joined_group
+from instrumented_kernels.workload import POISON, joined_group
 from kprof.devices.groups import Group
 
 if TYPE_CHECKING:

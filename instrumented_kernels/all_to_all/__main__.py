@@ -25,8 +25,12 @@ from instrumented_kernels.all_to_all.routing import (
     reference,
 )
 from instrumented_kernels.call_ledger import PeerError
-from instrumented_kernels.command_line import POISON, Delay, errors_in_one_line
-from instrumented_kernels.workload import choose_device, joined_group
+from instrumented_kernels.workload import (
+    POISON,
+    choose_device,
+    errors_in_one_line,
+    joined_group,
+)
 from kprof.devices.groups import Group
 from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 
@@ -39,6 +43,14 @@ class Result:
 
     times_s: list[float]
     num_wrong: int
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Rank `rank` starts each call this much after the others."""
+
+    seconds: float = 0.0
+    rank: int = 0
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
