@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 
 from kprof.aligning.align import copy_files
 from kprof.capture.directory import Capture, begin_capture, finish_capture
-from kprof.capture.manifest import Alignment, Manifest
+from kprof.capture.manifest import Manifest
 from kprof.errors import CaptureError
 
 
@@ -71,9 +71,15 @@ def _refuse_others(captures: Sequence[Capture]) -> None:
 def _joined(parts: Sequence[Manifest]) -> Manifest:
     ranks = sorted((info for each in parts for info in each.ranks), key=lambda info: info.rank)
     numbers = {info.rank for info in ranks}
-    launches = {n: count for each in parts for n, count in _launches_of_missing(each)}
+    launches = {
+        rank: count
+        for each in parts
+        for rank, count in zip(each.missing_ranks, each.missing_launches, strict=False)
+    }
     missing = sorted(set(range(parts[0].world_size)) - numbers)
-    alignment = next((each for each in _alignments(parts) if _covers(each, numbers)), None)
+    # A recording's calibration is of all hosts, and kept where rank 0 is.
+    known = (each.alignment for each in parts if each.alignment)
+    alignment = next((each for each in known if {of.rank for of in each.ranks} >= numbers), None)
     codes = [each.exit_code for each in parts]
     return msgspec.structs.replace(
         parts[0],
@@ -92,19 +98,6 @@ def _joined(parts: Sequence[Manifest]) -> Manifest:
         files=(),
         checksum=None,
     )
-
-
-def _launches_of_missing(manifest: Manifest) -> Iterator[tuple[int, int]]:
-    return zip(manifest.missing_ranks, manifest.missing_launches, strict=False)
-
-
-def _alignments(parts: Sequence[Manifest]) -> Iterator[Alignment]:
-    return (each.alignment for each in parts if each.alignment)
-
-
-def _covers(alignment: Alignment, ranks: Collection[int]) -> bool:
-    """A recording's calibration is of all hosts, and kept where rank 0 is."""
-    return {entry.rank for entry in alignment.ranks} >= {*ranks}
 
 
 def _all(texts: Iterator[tuple[str, ...]]) -> tuple[str, ...]:

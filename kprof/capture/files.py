@@ -118,8 +118,10 @@ def check_recording(directory: Path) -> None:
     """
     try:
         _refuse_foreign_links(directory)
-        for path in (directory, *(each for each in _all_in(directory) if _is_folder(each))):
-            _check_ours(path)
+        _check_ours(directory)
+        for path in _all_in(directory):
+            if path.is_dir() and not path.is_symlink():
+                _check_ours(path)
         others = [path for path in _all_in(directory) if not _is_plain(path)]
     except OSError as error:
         raise unreadable(directory, error) from error
@@ -156,10 +158,6 @@ def _check_ours(directory: Path) -> None:
 def _all_in(directory: Path) -> list[Path]:
     """All that is in there, in whatever depth. Links are not followed."""
     return [Path(at, name) for at, *both in os.walk(directory) for name in [*both[0], *both[1]]]
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _is_plain(path: Path) -> bool:

@@ -13,8 +13,8 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        character if character.isprintable() or character in keep else _escaped(character)
-        for character in text
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
     )
 
 
@@ -25,15 +25,9 @@ def utf8(text: str) -> str:
 
 def printable_json(text: str) -> str:
     """JSON with the same characters in JSON's own escapes: its value stays the same."""
-    return "\n".join(line if line.isprintable() else _json_line(line) for line in text.split("\n"))
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
-
-
-def _json_line(line: str) -> str:
-    return "".join(c if c.isprintable() else _json_escaped(c) for c in line)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text)
 
 
 def _json_escaped(character: str) -> str:

@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.directory import refuse_output
 from kprof.errors import ForeignFormatError, WorkloadError
@@ -28,9 +29,6 @@ from kprof.importers.formats import iket
 from kprof.importers.writing import write_foreign
 from kprof.recording.launcher.record import launch_arguments, module_command
 from kprof.recording.launcher.runs import run_once
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _TOOL: Final = "run-iket"
 _PACKAGE: Final = "nvidia-cutlass-dsl-libs-base"

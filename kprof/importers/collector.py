@@ -6,16 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import ForeignEvents, ReadOptions, Taken, taken_from, to_ns
 from kprof.regions import PAYLOAD_BITS, Category
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Time = int | float
 # That of all events, or of those with a name.

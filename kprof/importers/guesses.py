@@ -5,14 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.regions import Category
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # The first line with a word of the name decides: "recv-wait" is a wait, "barrier-send" a barrier.
 _WORDS: Final = {

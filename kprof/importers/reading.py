@@ -6,16 +6,14 @@ import io
 import math
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.files import read_maybe_gzipped
 from kprof.errors import ForeignFormatError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 _NPY_MAGIC: Final = b"\x93NUMPY"
@@ -68,16 +66,13 @@ def words_of(data: bytes, dtype: str, *, is_head: bool = False) -> NDArray[Any]:
     # Signed and unsigned words of one size are the same bytes.
     if found.kind not in "iu" or found.itemsize != wanted.itemsize or is_fortran:
         raise ValueError(f"it holds {found}, expected {wanted}")
-    words = np.frombuffer(data, wanted, offset=file.tell(), count=_num_words(data, file, wanted))
+    num_words = (len(data) - file.tell()) // wanted.itemsize
+    words = np.frombuffer(data, wanted, offset=file.tell(), count=num_words)
     if is_head:
         return words
     if len(words) < math.prod(shape):
         raise ValueError(f"it ends after {len(words):,} of {math.prod(shape):,} numbers")
     return words[: math.prod(shape)].reshape(shape)
-
-
-def _num_words(data: bytes, file: io.BytesIO, dtype: np.dtype[Any]) -> int:
-    return (len(data) - file.tell()) // dtype.itemsize
 
 
 def _npy_header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

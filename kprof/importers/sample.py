@@ -10,16 +10,14 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
 from kprof.importers.reading import words_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _HEAD_BYTES: Final = 1 << 20
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place, file_per_rank, unwrapped
@@ -23,10 +24,7 @@ from kprof.importers.foreign import Format, Guess
 from kprof.importers.reading import read_words
 from kprof.importers.sample import Sample, share
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Words = NDArray[np.uint64]
+Words = NDArray[np.uint64]
 
 _BEGIN, _END, _INSTANT, _FINAL = range(4)
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.directory import begin_capture, event_schema, finish_capture, write_rank_events
@@ -38,10 +39,7 @@ from kprof.importers.guesses import (
 )
 from kprof.regions import PAYLOAD_BITS, Category, Field, Kind, Region, RegionTable
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 _NOT_ALIGNED: Final = (
     "imported events carry no clock calibration; if all ranks read one clock, import with --bound, "
@@ -73,7 +71,9 @@ def prepare(events: ForeignEvents, origin: str, regions: RegionTable | None = No
     _check_regions(events, declared, origin)
     fields, payload = _pack_fields(events, origin)
     table, region_ids = _region_table(events, regions, fields, origin)
-    return Prepared(events, table, region_ids, payload, _undeclared(events, declared))
+    known = {*declared, *events.marks, *events.categories}
+    undeclared = [name for name in _used_names(events) if name not in known]
+    return Prepared(events, table, region_ids, payload, undeclared)
 
 
 def write_foreign(
@@ -93,7 +93,8 @@ def write_foreign(
     """
     ready = prepare(events, origin, regions)
     table, undeclared = ready.table, ready.undeclared
-    guesses = (*events.guesses, *_described(events), *describe_categories(undeclared))
+    guessed = [f"{each.what} is taken from {each.source}" for each in events.taken if each.is_guess]
+    guesses = (*events.guesses, *guessed, *describe_categories(undeclared))
     taken = (*events.taken, *_categories(table, set(_used_names(events)), set(undeclared)))
     doubt = _SAME_START if do_ranks_start_together(events.rank, events.start_ns) else ""
     ranks = np.unique(events.rank).tolist()
@@ -145,11 +146,6 @@ def _categories(table: RegionTable, used: set[str], guessed: set[str]) -> Iterat
             by_category.setdefault((region.category, is_guess), []).append(region.name)
     for (category, is_guess), names in by_category.items():
         yield Taken(f"category {category.value}", listed(names), is_guess)
-
-
-def _described(events: ForeignEvents) -> list[str]:
-    """What readers guessed, as the manifest keeps it."""
-    return [f"{each.what} is taken from {each.source}" for each in events.taken if each.is_guess]
 
 
 def _check(events: ForeignEvents, origin: str) -> None:
@@ -264,12 +260,6 @@ def _guessed(name: str, events: ForeignEvents) -> Region:
 def _used_names(events: ForeignEvents) -> list[str]:
     """Names that events use; a list of tag names may have more."""
     return [events.names[i] for i in np.unique(events.name).tolist()]
-
-
-def _undeclared(events: ForeignEvents, declared: list[str]) -> list[str]:
-    """Names of spans whose category nobody says."""
-    known = {*declared, *events.marks, *events.categories}
-    return [name for name in _used_names(events) if name not in known]
 
 
 def _check_regions(events: ForeignEvents, declared: list[str], origin: str) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.manifest import MAX_COUNT
 from kprof.errors import ForeignFormatError
@@ -23,9 +24,6 @@ from kprof.importers.collector import from_options
 from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, to_ns
 from kprof.importers.reading import read_array
 from kprof.importers.sample import Sample, share
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # The 100 MHz counter of AMD GPUs, which these helpers read.
 _DEFAULT_TICK_NS: Final = 10.0

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place, file_per_rank
 from kprof.importers.foreign import Format
 from kprof.importers.reading import read_words
 from kprof.importers.sample import Sample
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _REGION: Final = 256
 _MOST_PARTITIONS: Final = 1024

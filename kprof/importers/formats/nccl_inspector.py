@@ -82,7 +82,11 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
                 continue
             launch = found.launch((line.header.id, name, peer, number), name)
             place = Place(line.header.rank, launch=launch)
-            channels = [each for each in (times.kernel_events if times else []) if _is_whole(each)]
+            channels = [
+                each
+                for each in (times.kernel_events if times else [])
+                if 0 < each.kernel_start_ts <= each.kernel_stop_ts
+            ]
             for each in channels:
                 at = place._replace(block=each.channel_id)
                 span_us = each.kernel_stop_ts - each.kernel_start_ts
@@ -103,10 +107,6 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             clock=guess if has_guess else "us of the host",
         ),
     )
-
-
-def _is_whole(channel: _Channel) -> bool:
-    return 0 < channel.kernel_start_ts <= channel.kernel_stop_ts
 
 
 def _lines(path: Path, found: Collector) -> Iterator[_Line]:

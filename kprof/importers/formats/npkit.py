@@ -14,18 +14,16 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
 from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _EVENT: Final = np.dtype([("type", "u1"), ("size", "<u4"), ("rest", "u1", 3), ("time", "<u8")])
 _GPU: Final = re.compile(r"gpu_events_rank_(\d{1,5})_buf_(\d{1,9})")

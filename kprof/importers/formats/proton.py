@@ -14,19 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place, no_cycle
 from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, taken_from
 from kprof.importers.reading import read_words
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Words = NDArray[np.uint32]
+Words = NDArray[np.uint32]
 
 _VERSION: Final = 1
 _MAGIC: Final = 0xDEADBEEF
