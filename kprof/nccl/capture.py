@@ -11,6 +11,7 @@ import msgspec
 
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.directory import event_schema, write_rank_info
+from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import (
     MAX_COUNT,
     MAX_RANKS,
@@ -67,8 +68,14 @@ def collect(
     ranks, unknown = resolve(rings)
     hung, rings = never_entered(rings, ranks), _chosen(rings)
     found: dict[int, RankInfo] = {info.rank: info for info in infos}
+    apart = []
     for each in _new_infos(rings, ranks):
-        found.setdefault(each.rank, each)
+        if found.setdefault(each.rank, each).clock.source != each.clock.source:
+            apart.append(each.rank)
+    ranks = {place: each for place, each in ranks.items() if each.rank not in apart}
+    unknown += _on_other_clocks(sorted({*apart}))
+    if not ranks:
+        return Collected(tuple(infos), alignment, note, (*refused, *unknown, *hung))
     every = channels_of(rings, ranks)
     sound = _in_bounds(every)
     channels = sound[~by_order(sound)]
@@ -90,6 +97,16 @@ def collect(
     messages = (*refused, *odd, *hung)
     kept = tuple(found[rank] for rank in sorted(found))
     return Collected(kept, alignment, note, messages, world_size)
+
+
+def _on_other_clocks(ranks: list[int]) -> list[str]:
+    """A sentence about ranks whose recorder is not on the GPU of their communicator."""
+    if not ranks:
+        return []
+    who = name_ranks(ranks)
+    return [
+        f"the collectives of {who} are not in the capture: a recorder there reads another clock"
+    ]
 
 
 def _chosen(rings: list[Ring]) -> list[Ring]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from nccl_host import build_driver, build_host
@@ -17,6 +18,7 @@ from kprof import analysis
 from kprof.analysis.calls import call_numbers
 from kprof.analysis.collectives import arrivals
 from kprof.capture.directory import write_rank_events, write_rank_info
+from kprof.capture.manifest import ClockInfo
 from kprof.capture.started import Begun, write_begun
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.recording.finishing.recover import recover
@@ -26,6 +28,7 @@ from synthetic import TraceBuilder
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
 
 RANKS, STEPS, LATE_NS, WORK_NS = 4, 12, 233_000, 60_000
+GPU_CLOCK = ClockInfo("%globaltimer", 1e9, 32.0)
 REGIONS = """
 REGION(R_MULTIPLY, "multiply", compute)
 REGION(R_SUM, "sum", compute)
@@ -39,7 +42,14 @@ def tools(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def recorded(
-    tools, folder: Path, why: str, *, late: int = 2, per_step: int = 1, more: int = 0
+    tools,
+    folder: Path,
+    why: str,
+    *,
+    late: int = 2,
+    per_step: int = 1,
+    more: int = 0,
+    clock: ClockInfo = GPU_CLOCK,
 ) -> Path:
     """A capture of steps with a gemm, a norm, and some all-reduces, of which rank `late` is late at the last one: `why`
     is the kernel that takes longer there, or "host"."""
@@ -89,7 +99,7 @@ def recorded(
         rows = build.table().to_pandas()
         of_rank = build.table().filter((rows["rank"] == info.rank).to_numpy())
         write_rank_events(run, info.rank, of_rank)
-        write_rank_info(run, info)
+        write_rank_info(run, msgspec.structs.replace(info, clock=clock))
     return recover(run).path
 
 
@@ -166,3 +176,14 @@ def test_the_table_of_arrivals(tools, tmp_path):
     assert found["rank"].tolist() == [2] * STEPS
     assert found["before"].tolist() == ["gemm"] * STEPS
     assert (found["late_ns"] - found["before_ns"]).abs().max() < 300
+
+
+def test_collectives_are_left_out_where_the_recorder_reads_another_clock(tools, tmp_path):
+    path = recorded(tools, tmp_path, "gemm", clock=ClockInfo("CLOCK_MONOTONIC", 1e9, 1.0))
+    manifest = Trace.open(path).manifest
+    assert {launch.kernel for info in manifest.ranks for launch in info.launches} == {
+        "gemm",
+        "norm",
+    }
+    sentence = "the collectives of ranks 0, 1, 2, 3 are not in the capture: a recorder there reads another clock"
+    assert sentence in manifest.messages
