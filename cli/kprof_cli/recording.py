@@ -150,7 +150,6 @@ def record(
 
     _run_any_kernel(locals())
     is_gentle = inductor and (arena_size, ring, keep_slowest, drain) == (None, None, None, False)
-    share = _SHARE_OF_INDUCTOR if is_gentle else 1.0
     request = RecordRequest(
         command=tuple(workload),
         output=output,
@@ -161,7 +160,7 @@ def record(
         startup_dir=_inductor_startup_dir() if inductor else None,
         nccl_plugin=_nccl_plugin(measure_overhead) if nccl else None,
         hang_after_s=hang_after,
-        retention=_retention(drain or is_gentle, ring, arena, slower_than, keep_slowest, share),
+        retention=_retention(drain, ring, arena, slower_than, keep_slowest, is_gentle=is_gentle),
         wanted=_choose(skip, calls, every, times, sample, ranks=ranks, blocks=blocks, warps=warps),
     )
     raise typer.Exit(_run(request, strict=strict, is_foreign=(inductor or nccl) and not strict))
@@ -261,19 +260,21 @@ def _retention(
     arena: ArenaPlace,
     slower_than: float,
     keep_slowest: int | None,
-    share: float,
+    *,
+    is_gentle: bool,
 ) -> Retention:
-    """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too."""
+    """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too. One that
+    `is_gentle` drains for a share of the time."""
     place, _, size = (ring or "").partition(":")
     is_host_ring = place == ArenaPlace.HOST.value
     ring = (size or _RING_SIZE) if is_host_ring else ring
     return Retention(
-        drain,
+        drain or is_gentle,
         0 if ring is None else _ring_bytes(ring),
         slower_than,
         _slowest(keep_slowest),
         is_host_ring or arena is ArenaPlace.HOST,
-        share,
+        _SHARE_OF_INDUCTOR if is_gentle else 1.0,
     )
 
 
