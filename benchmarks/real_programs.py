@@ -1,14 +1,17 @@
 """What `kprof record --inductor` costs programs of others, on one GPU: medians of steps, in turn without and with it.
 
     python -m benchmarks.real_programs FOLDER
+    python -m benchmarks.real_programs FOLDER --only graphs --rounds 2
 
-Leaves real_programs.json in FOLDER: per program and way the medians of all runs in ms, exit codes, and the events. The
+`--only` takes the cases whose names have that text: 2 rounds of one take about 3 minutes. Leaves real_programs.json in FOLDER: per program and way the medians of all runs in ms, exit codes, and the events. The
 floor is Inductor's own kernel and launch with four numbers more that nobody reads, so that a recorder could hardly cost
-less. Takes turns until BUDGET_S is over, each way at least once.
+less. In "one place" every replay of a graph records at the places of the first one, and overwrites it: the floor of known
+places. Takes turns until BUDGET_S is over, each way at least once.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -21,7 +24,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import ROOT, output_folder
+from benchmarks.runs import ROOT
 
 PROGRAMS = ROOT / "tests" / "real" / "programs"
 # The mode, the layers, the steps that are timed.
@@ -30,11 +33,12 @@ CASES = {
     "inference, 2 layers": ("eval", "2", "200"),
     "inference with CUDA graphs, 2 layers": ("decode", "2", "200"),
 }
-# Options of `kprof record`; "--floor" is ours.
+# Options of `kprof record`; "--floor" and "--one-place" are ours.
 WAYS: dict[str, list[str] | None] = {
     "plain": None,
     "recorded": ["--inductor"],
     "floor": ["--inductor", "--floor"],
+    "one place": ["--inductor", "--one-place", "--arena-size", "2GiB"],
     "one arena": ["--inductor", "--arena-size", "2GiB"],
 }
 ROUNDS = 3
@@ -56,15 +60,29 @@ def leave_kernels_alone() -> None:
     inductor._Copy.words = words  # type: ignore[method-assign]
 
 
+def keep_places() -> None:
+    """From now on, in this process, captured launches get places as others do, once for all replays."""
+    from kprof.recording.rank import recorder
+
+    def buffer(keeper: Any, _: object, plan: Any, number: int, **__: object) -> Any:
+        keeper.decoder.replays.add(keeper.launches.row(number, plan))
+        return keeper.turns.active.sharing_buffer(number, plan.num_blocks)
+
+    setattr(recorder, "captured_buffer", buffer)  # noqa: B010
+
+
+CHANGES = {"--floor": leave_kernels_alone, "--one-place": keep_places}
+
+
 def run(folder: Path, case: str, way: str) -> dict[str, object]:
     """One run; its median step, and what kprof says."""
     options = WAYS[way]
     capture = folder / "run.kprof"
     command = [sys.executable, str(PROGRAMS / "llama.py"), *CASES[case]]
     if options is not None:
-        if "--floor" in options:
-            command[1:1] = ["-m", "benchmarks.real_programs", "--floor"]
-            options = [option for option in options if option != "--floor"]
+        if ours := [option for option in options if option in CHANGES]:
+            command[1:1] = ["-m", "benchmarks.real_programs", *ours]
+            options = [option for option in options if option not in CHANGES]
         kprof = [sys.executable, "-m", "kprof_cli", "record", "--force", "-o", str(capture)]
         command = [*kprof, *options, "--", *command]
     begin = time.monotonic()
@@ -92,14 +110,22 @@ def run(folder: Path, case: str, way: str) -> dict[str, object]:
 
 
 def main() -> None:
-    folder = output_folder(__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, object] = {
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rounds": ROUNDS,
+        "rounds": arguments.rounds,
     }
-    every = {case: {way: [] for way in WAYS} for case in CASES}  # type: dict[str, dict[str, list[dict[str, object]]]]
+    every = {case: {way: [] for way in WAYS} for case in CASES if arguments.only in case}  # type: dict[str, dict[str, list[dict[str, object]]]]
     deadline = time.monotonic() + BUDGET_S
-    for idx in range(ROUNDS):
+    for idx in range(arguments.rounds):
         for case, runs in every.items():
             if idx and time.monotonic() > deadline:
                 continue
@@ -128,8 +154,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--floor"]:
-        leave_kernels_alone()
+    if sys.argv[1] in CHANGES:
+        CHANGES[sys.argv[1]]()
         sys.argv = sys.argv[2:]
         runpy.run_path(sys.argv[0], run_name="__main__")
     else:

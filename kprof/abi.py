@@ -50,14 +50,23 @@ counter (CHUNK_CYCLES). It always has a sample of both clocks at the same moment
 Whole programs. Where each program (block) of a launch has one span, programs share chunks
 (CHUNK_OF_PROGRAMS): the launch reserves one for every 61, and record r of a chunk is of program
 `block` + r, whose payload is its hw_id. That is 17 bytes per program, without an atomic. The first
-of the programs writes the header. A captured launch reserves nothing: there each program claims a
-chunk with the same flag.
+of the programs writes the header. Launches of a graph have such places in every replay, see Rooms;
+without a room, each program claims a chunk with the same flag.
 
 Graphs. A launch that is captured in a graph runs once per replay, always with the buffer of its
 capture. It reserves nothing: every replay claims its chunks. A track whose claim fails gets no
 later chunk either, because cursors only advance until the arena is emptied. So the k-th opening of
 a track is the k-th replay, and order and time tell the chunks of a launch's replays apart
 (kprof.recording.decoding.replays).
+
+Rooms. Before the host replays a graph, it reserves chunks for all whole programs of that replay,
+and says in a word of the control block where they begin (ROOM, 8 bytes for each of NUM_ROOMS
+graphs): `place` is the first chunk + 1, in the arena that lies `arena_kib` KiB further. Launch
+buffers have the word's number in `tracks_per_block`, and in `first_chunk` how many chunks of the
+replay come before those of the launch. The last node of the graph sets the word to 0: a replay that
+the host did not see claims chunks. Where the chunks do not fit, `place` is NO_CHUNK: programs store
+nothing, and the first of every 61 counts them as dropped. Rooms of later replays lie below those of
+earlier ones, so the index of a chunk says which replay wrote it.
 
 Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a
 track: whether to record, which blocks, warps and sample of tracks, and how many KiB further the
@@ -137,6 +146,8 @@ NUM_DELAYED_BLOCKS: Final = 8192
 # The parts of a delay's word: ticks = mantissa << shift.
 DELAY_MANTISSA_BITS: Final = 11
 DELAY_BITS: Final = 16
+ROOMS_OFFSET: Final = 1200
+NUM_ROOMS: Final = 106
 NUM_SINKS: Final = 8
 SINKS_OFFSET: Final = CONTROL_BYTES
 CHUNKS_OFFSET: Final = SINKS_OFFSET + NUM_SINKS * CHUNK_BYTES
@@ -243,6 +254,9 @@ DELAYS: Final = np.dtype(
     ]
 )
 
+# Where the next replay of a graph records whole programs, see above.
+ROOM: Final = np.dtype([("place", "<u4"), ("arena_kib", "<u4")])
+
 STATE_LINE: Final = np.dtype(
     [("start_and_region", "<u8"), ("chunk_and_tag", "<u4"), ("payload", "<u4")]
 )
@@ -287,7 +301,7 @@ CONTROL: Final = np.dtype(
         ("pad1", "u1", (SWITCHES_OFFSET - 96,)),
         ("switches", SWITCHES),
         ("delays", DELAYS),
-        ("pad2", "u1", (CURSORS_OFFSET - DELAYS_OFFSET - DELAYS.itemsize,)),
+        ("rooms", ROOM, (NUM_ROOMS,)),
         ("cursors", CURSOR, (NUM_CURSORS,)),
     ]
 )
@@ -295,7 +309,8 @@ CONTROL: Final = np.dtype(
 # What the host passes to a kernel launch. `first_chunk` is NO_CHUNK if nothing is reserved. With
 # `num_cursors` 0, tracks read the limits from the control block. `options` is 0,
 # LOOKS_AT_SWITCHES or ONLY_RESERVED. Track t of block b has the reserved chunk
-# first_chunk + (b - first_block) * tracks_per_block + t.
+# first_chunk + (b - first_block) * tracks_per_block + t. A launch with LOOKS_AT_SWITCHES and with
+# reserved chunks has a room.
 LAUNCH_BUFFER: Final = np.dtype(
     [
         ("arena", "<u8"),
@@ -315,6 +330,7 @@ assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
 assert SINK.itemsize == CHUNK_BYTES
 assert SWITCHES.itemsize == 32
 assert SWITCHES_OFFSET + SWITCHES.itemsize == DELAYS_OFFSET
+assert DELAYS_OFFSET + DELAYS.itemsize == ROOMS_OFFSET
 assert WAIT_LINE.itemsize == 64
 assert NUM_CURSORS <= CHUNK_CURSORS_MASK
 assert CONTROL.itemsize == CONTROL_BYTES
@@ -440,6 +456,7 @@ _CPP_TYPES: Final = {
     CHUNK_HEADER: "ChunkHeader",
     SWITCHES: "Switches",
     DELAYS: "Delays",
+    ROOM: "Room",
     CURSOR: "Cursor",
 }
 
@@ -478,6 +495,7 @@ def cpp_header() -> str:
             _cpp_struct("Cursor", CURSOR, 64),
             _cpp_struct("Switches", SWITCHES, 16),
             _cpp_struct("Delays", DELAYS, 16),
+            _cpp_struct("Room", ROOM, 8),
             _cpp_struct("StateLine", STATE_LINE, 16),
             _cpp_struct("WaitLine", WAIT_LINE, 64),
             _cpp_struct("ControlBlock", CONTROL, 64),

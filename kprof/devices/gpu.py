@@ -267,10 +267,11 @@ class Streams:
         self._current = stream_reader(self._device)
         self._seen: set[int] = set()
 
-    def note(self) -> None:
-        """The next launch goes to the current stream."""
+    def note(self) -> int | None:
+        """The next launch goes to the current stream, which is returned."""
         if (stream := self._current()) is not None:
             self._seen.add(stream)
+        return stream
 
     def moment(self) -> Callable[[], bool]:
         """A function that tells whether all that was launched so far on the noted streams ended.

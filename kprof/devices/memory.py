@@ -4,6 +4,8 @@
     peek, poke, wipe        the same while kernels run that leave these bytes alone; call
                             prepare_to_peek once before, and before part
     store_u32               a number for the next launch, without waiting for running kernels
+    word                    a function that does the same with 64 bits, and which a graph may
+                            capture; None where there is no such thing
 
 `address` is a multiple of CHUNK_BYTES. Bytes are [begin, end) from there.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,6 +84,10 @@ class HostMemory:
         """Store a number: one aligned store, which running kernels see whole."""
         self._bytes[begin : begin + 4].view("<u4")[0] = value
 
+    def word(self, begin: int) -> Callable[[int], object] | None:
+        """Stores a number of 64 bits."""
+        return self._bytes[begin : begin + 8].view("<u8").fill
+
 
 class RegisteredMemory(HostMemory):
     """Memory of this process that a GPU writes to, too."""
@@ -124,6 +131,9 @@ class RegisteredMemory(HostMemory):
         word = torch.full((1,), value, dtype=torch.int32, device=self._device)
         target = torch.from_numpy(self._bytes[begin : begin + 4].view(np.int32))
         target.copy_(word, non_blocking=True)
+
+    def word(self, begin: int) -> None:
+        """Stores here allocate memory."""
 
 
 class TorchMemory:
@@ -194,6 +204,12 @@ class TorchMemory:
         import torch
 
         self._bytes[begin : begin + 4].view(torch.int32).fill_(value)
+
+    def word(self, begin: int) -> Callable[[int], object] | None:
+        """The same for 64 bits; looks up the place once."""
+        import torch
+
+        return self._bytes[begin : begin + 8].view(torch.int64).fill_
 
 
 Memory = HostMemory | TorchMemory

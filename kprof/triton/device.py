@@ -50,6 +50,8 @@ CHUNK_NO_NEXT = tl.constexpr(abi.CHUNK_NO_NEXT)
 CURSORS_SHIFT = tl.constexpr(abi.CHUNK_CURSORS_SHIFT)
 START_MASK = tl.constexpr(abi.START_MASK)
 DURATION_SATURATED = tl.constexpr(abi.DURATION_SATURATED)
+ROOMS_OFFSET = tl.constexpr(abi.ROOMS_OFFSET)
+ROOM_SHIFT = tl.constexpr(abi.ROOM.itemsize.bit_length() - 1)
 SWITCHES_OFFSET = tl.constexpr(abi.SWITCHES_OFFSET)
 BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
 BEFORE_FIRST = tl.constexpr(abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES)
@@ -96,10 +98,15 @@ def counter_at(address: tensor) -> tensor:
 
 
 @triton.jit
+def add_to(address: tensor, more: tensor) -> None:
+    """Adds to a 64-bit counter."""
+    tl.atomic_add(address.to(tl.pointer_type(tl.int64)), more.to(tl.int64), sem="relaxed")
+
+
+@triton.jit
 def count(address: tensor) -> None:
     """Adds one to a 64-bit counter."""
-    one = platform.number(1).to(tl.int64)
-    tl.atomic_add(address.to(tl.pointer_type(tl.int64)), one, sem="relaxed")
+    add_to(address, platform.number(1))
 
 
 @triton.jit
@@ -207,9 +214,15 @@ def sink_of(arena: tensor, block: tensor) -> tensor:
 
 
 @triton.jit
+def drop_counter(sink: tensor, region: constexpr) -> tensor:
+    """The address at which a sink counts dropped events of a region."""
+    return sink + DROPS_OFFSET + 8 * min(region, LAST_DROP_COUNTER)
+
+
+@triton.jit
 def count_in_sink(sink: tensor, region: constexpr) -> None:
     """Counts a dropped event by region."""
-    count(sink + DROPS_OFFSET + 8 * min(region, LAST_DROP_COUNTER))
+    count(drop_counter(sink, region))
 
 
 @triton.jit
@@ -232,10 +245,10 @@ def reserved_chunk(
 
 
 @triton.jit
-def count_run(arena: tensor, chunk_idx: tensor, first_word: tensor) -> None:
+def count_run(arena: tensor, chunk_idx: tensor, first: tensor) -> None:
     """Counts the runs of a launch, see count_run in kprof.h, by the track of its first reserved
     chunk (-1: there is none). A masked atomic that nobody waits for, and no branch."""
-    is_first = (chunk_idx >= 0) & (chunk_idx == low_of(first_word))
+    is_first = (chunk_idx >= 0) & (chunk_idx == first)
     tl.atomic_add(counter_at(arena + RESERVED_RUNS_OFFSET), 1, mask=is_first, sem="relaxed")
 
 
@@ -288,7 +301,7 @@ def open_track(
         without_chunk |= tl.where(chunk_idx == LEFT_OUT, NOWHERE, full)
     bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
     none = platform.number(-1)
-    count_run(arena, chunk_idx, first_word)
+    count_run(arena, chunk_idx, low_of(first_word))
     cursor = begin_chunk(arena, chunk_idx, block, warp, launch_word, reserved_word, none, bits)
     return tl.where(chunk_idx < 0, without_chunk, cursor), arena
 

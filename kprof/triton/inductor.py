@@ -17,10 +17,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from kprof.devices.gpu import is_capturing
@@ -32,6 +33,9 @@ from kprof.triton.buffer import words_of
 from kprof.triton.compiled import note_launcher
 from kprof.triton.instrument import WORDS, with_whole_span, with_words
 from kprof.triton.regions import Regions
+
+if TYPE_CHECKING:
+    from kprof.recording.arenas.turns import Room
 
 # The tests launch kernels through the CachingAutotuner of these versions.
 TESTED_TORCH: Final = ("2.11", "2.13")
@@ -94,20 +98,37 @@ def wrap_launcher(module: ModuleType) -> None:
 
 
 def _announce_replays(graphs: Any, copies: _Copies) -> None:
-    """Tells the recorder of every replay of a graph, before it."""
-    original = graphs.replay
+    """Tells the recorder of every capture, and of every replay of a graph, before it."""
+    begin, end, original = graphs.capture_begin, graphs.capture_end, graphs.replay
+    rooms: WeakKeyDictionary[Any, Room | None] = WeakKeyDictionary()
+
+    @wraps(begin)
+    def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+        begin(graph, *args, **kwargs)
+        rooms.pop(graph, None)
+        if copies.recorder is not None:
+            with suppress(Exception):
+                copies.recorder.note_capture(is_end=False)
+
+    @wraps(end)
+    def capture_end(graph: Any) -> None:
+        if copies.recorder is not None:
+            # Without a room its programs claim chunks. A capture that has failed refuses ours, too.
+            with suppress(Exception):
+                rooms[graph] = copies.recorder.note_capture(is_end=True)
+        end(graph)
 
     @wraps(original)
     def replay(graph: Any) -> None:
         if copies.recorder is not None:
             try:
-                copies.recorder.note_replay(id(graph))
+                copies.recorder.note_replay(id(graph), rooms.get(graph))
             except Exception as error:
                 copies.recorder = None
                 complain(f"graphs may lose events: {error}")
         original(graph)
 
-    graphs.replay = replay
+    graphs.capture_begin, graphs.capture_end, graphs.replay = capture_begin, capture_end, replay
 
 
 class _Unrecorded(Exception):

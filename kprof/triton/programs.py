@@ -16,16 +16,25 @@ from kprof.triton.device import (
     CHUNK_OF_PROGRAMS,
     CHUNK_SHIFT,
     CHUNKS_OFFSET,
+    KIB_SHIFT,
     LOOKS_AT_SWITCHES,
     NOT_THE_WRITER,
+    NOWHERE,
     OPTIONS_SHIFT,
     RECORD_BYTES,
     RECORDS_PER_CHUNK,
+    ROOM_SHIFT,
+    ROOMS_OFFSET,
     START_MASK,
     STORES_NOTHING,
+    TRACKS_WITHOUT_CHUNK_OFFSET,
+    add_to,
     begin_chunk,
+    count,
     count_in_sink,
     count_run,
+    cursor_address,
+    drop_counter,
     duration_of,
     first_claim,
     high_of,
@@ -72,6 +81,16 @@ def claimed_slot(
 
 
 @triton.jit
+def count_without_room(arena: tensor, block: tensor, region: constexpr) -> None:
+    """Counts the programs of a chunk that has no room, by the first of them."""
+    num_programs = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
+    num_here = tl.minimum(num_programs - block, RECORDS_PER_CHUNK)
+    add_to(drop_counter(sink_of(arena, block), region), num_here)
+    if block == 0:
+        count(cursor_address(arena, block) + TRACKS_WITHOUT_CHUNK_OFFSET)
+
+
+@triton.jit
 def whole_slot(
     arena_word: tensor,
     launch_word: tensor,
@@ -85,10 +104,21 @@ def whole_slot(
     bits = (platform.thread_id() != 0).to(tl.int64) * NOT_THE_WRITER
     offset = block // RECORDS_PER_CHUNK
     slot = block % RECORDS_PER_CHUNK
-    if offset < low_of(reserved_word):
-        chunk_idx = low_of(first_word) + offset
+    has_place = offset < low_of(reserved_word)
+    first = low_of(first_word)
+    place = platform.number(1)
+    if has_place & (((high_of(launch_word) >> OPTIONS_SHIFT) & LOOKS_AT_SWITCHES) != 0):
+        address = arena + ROOMS_OFFSET + (high_of(first_word) << ROOM_SHIFT)
+        room = tl.load(address.to(tl.pointer_type(tl.int64)))
+        place = room.to(tl.int32)
+        offset += first
+        first = place - 1
+        arena += (room >> 32) << KIB_SHIFT
+    cursor = bits | NOWHERE
+    if has_place & (place > 0):
+        chunk_idx = first + offset
         if slot == 0:
-            count_run(arena, chunk_idx, first_word)
+            count_run(arena, chunk_idx, first)
             begin_chunk(
                 arena,
                 chunk_idx,
@@ -102,8 +132,10 @@ def whole_slot(
             )
         chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
         cursor = (chunk + BEFORE_FIRST + slot * RECORD_BYTES) | bits
-    else:
+    elif place >= 0:
         cursor = claimed_slot(arena, launch_word, reserved_word, block, bits, region)
+    elif slot == 0:
+        count_without_room(arena, block, region)
     return cursor
 
 

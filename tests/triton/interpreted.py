@@ -187,6 +187,24 @@ def record_whole(recorder: Recorder, num_runs: int = 1, *, is_said: bool = True)
     assert ones.tolist() == [float(num_runs)] * 130
 
 
+def record_in_rooms(recorder: Recorder) -> None:
+    """The last of three replays is not announced: its 130 programs claim chunks, after a flush."""
+    kernel, regions = with_whole_span(plain_ones, "ones")
+    recorder.note_capture(is_end=False)
+    launch = recorder.launch(
+        "plain_ones", regions.table, num_blocks=130, shares_chunks=True, is_replayed=True
+    )
+    room = recorder.note_capture(is_end=True)
+    words = dict(zip(WORDS, words_of(launch), strict=True))
+    for is_announced in (True, True, False):
+        if is_announced:
+            recorder.note_replay(1, room)
+        else:
+            recorder.flush()
+        kernel[(13, 5, 2)](torch.zeros(130), **words)
+        room.store(0)
+
+
 @triton.jit
 def plain_ones(x):
     """Another one."""
@@ -222,6 +240,7 @@ CASES = {
     "whole": record_whole,
     "whole, twice": lambda recorder: record_whole(recorder, num_runs=2),
     "whole, full": record_whole,
+    "whole, in rooms": record_in_rooms,
 }
 
 

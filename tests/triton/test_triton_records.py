@@ -47,6 +47,7 @@ def test_every_row_is_recorded_once_by_the_program_that_copied_it(
         ("reserved", 0),
         ("whole", 0),
         ("whole, twice", 0),
+        ("whole, in rooms", 0),
         ("claimed, one buffer", 0),
         ("reserved, one buffer", 2),
         ("whole, one buffer", 2),
@@ -188,11 +189,17 @@ def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) 
     assert outside["n"][0] == 0
 
 
-@pytest.mark.parametrize(("name", "runs"), [("whole", 1), ("whole, twice", 2)])
+@pytest.mark.parametrize(
+    ("name", "runs", "num_chunks"),
+    [("whole", 1, 3), ("whole, twice", 2, 260), ("whole, in rooms", 3, 130)],
+)
 def test_programs_share_chunks_where_each_has_one_span(
-    recorded: Callable[[str], Trace], name: str, runs: int
+    recorded: Callable[[str], Trace], name: str, runs: int, num_chunks: int
 ) -> None:
-    """130 programs need three chunks; each replay of a captured launch is a launch of its own."""
+    """130 programs need three chunks; each replay of a captured launch is a launch of its own.
+
+    A program of a replay that nobody announced has a chunk for itself.
+    """
     trace = recorded(name)
     events = trace.frame("SELECT launch, block, payload, hw_id FROM events ORDER BY launch, block")
     assert events["block"].tolist() == list(range(130)) * runs
@@ -201,8 +208,7 @@ def test_programs_share_chunks_where_each_has_one_span(
     counts = trace.ranks[0].counts
     assert (counts.recorded, counts.dropped, counts.torn_chunks) == (130 * runs, 0, 0)
     used = trace.ranks[0].arena.used_bytes - abi.CHUNKS_OFFSET
-    # A program of a captured launch has a chunk for itself.
-    assert used == (3 if runs == 1 else 130 * runs) * abi.CHUNK_BYTES
+    assert used == num_chunks * abi.CHUNK_BYTES
 
 
 def test_programs_for_whose_spans_there_is_no_room_are_counted(

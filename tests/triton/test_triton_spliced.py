@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,13 @@ from compiled import TARGETS  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from kprof import abi  # noqa: E402
+from kprof.devices import gpu  # noqa: E402
 from kprof.errors import RecorderError, TargetError  # noqa: E402
+from kprof.recording.arenas.arena_state import byte_range  # noqa: E402
+from kprof.recording.arenas.turns import Turns  # noqa: E402
 from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.rank.recorder import Recorder  # noqa: E402
+from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, Retention  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 from kprof.triton.buffer import words_of  # noqa: E402
 from kprof.triton.inductor import _tuner_of_copy, check_torch  # noqa: E402
@@ -102,6 +107,199 @@ def test_what_finds_no_room_is_counted(tmp_path: Path, num_runs: int) -> None:
     assert counts.recorded + counts.dropped == NUM_PROGRAMS * num_runs
     assert counts.torn_chunks == counts.stray_chunks == counts.torn_records == 0
     assert counts.recorded == (0 if num_runs == 1 else 4)
+
+
+class Graph:
+    """Two launches that a graph has captured, of 65 and of 4 programs: three chunks in a replay."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        _, regions = with_words(plain_ones, "ones")
+        self._recorder = recorder
+        recorder.note_capture(is_end=False)
+        self._launches = [
+            (grid, recorder.launch(
+                "ones", regions.table, num_blocks=prod(grid), shares_chunks=True, is_replayed=True
+            ))
+            for grid in ((13, 5, 1), (2, 2, 1))
+        ]  # fmt: skip
+        self.room = recorder.note_capture(is_end=True)
+
+    def replay(self, *, is_announced: bool = True) -> None:
+        if is_announced:
+            self._recorder.note_replay(id(self), self.room)
+        ones = torch.zeros(NUM_PROGRAMS, dtype=torch.int32)
+        for grid, launch in self._launches:
+            words = words_of(launch)
+            ptx_machine.run(ones_with_span(), grid, [ones.data_ptr(), *words, 0, 0])
+        assert self.room is not None
+        # The last node of the graph.
+        self.room.store(0)
+
+
+OF_A_REPLAY = 65 + 4
+REPLAYS = """SELECT launch, count(*) AS n, count(DISTINCT block) AS blocks, min(start_ns) AS begin_ns
+             FROM events GROUP BY ALL ORDER BY launch"""
+
+
+OF_64_CHUNKS = abi.ArenaGeometry.for_chunks(0, 32).size_bytes
+
+
+def are_replays(trace: Trace, num_replays: int) -> bool:
+    """Whether each replay has the events of its own runs."""
+    found = trace.frame(REPLAYS)
+    launches = trace.ranks[0].launches
+    replays = {each.launch: (each.num_blocks, each.replay) for each in launches}
+    assert (found["n"] == found["blocks"]).all()
+    assert [replays[launch][0] for launch in found["launch"]] == found["n"].tolist()
+    in_time = found.sort_values("begin_ns")["launch"]
+    expected = [(size, replay) for replay in range(num_replays) for size in (65, 4)]
+    return [replays[launch] for launch in in_time] == expected
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [EVERYTHING_THAT_FITS, Retention(drain=True), Retention(ring_bytes=8 * OF_64_CHUNKS)],
+)
+def test_programs_of_every_replay_have_their_places(tmp_path: Path, retention: Retention) -> None:
+    """16 bytes each, in a room that every replay gets anew; also across flushes, and in several arenas: one is
+    left when a quarter of its 64 chunks is in use, or half in a ring: no more can be reserved."""
+    path = tmp_path / "run.kprof"
+    arena_bytes = retention.num_arenas * OF_64_CHUNKS
+    with session(path) as directory:
+        recorder = Recorder(
+            directory, rank=0, world_size=1, arena_bytes=arena_bytes, retention=retention
+        )
+        graph = Graph(recorder)
+        for number in range(10):
+            graph.replay()
+            if number == 2 and not retention.ring_bytes:
+                recorder.flush()
+        recorder.pause()
+        graph.replay()
+        recorder.resume()
+        graph.replay()
+        recorder.close()
+    trace = Trace.open(path)
+    assert are_replays(trace, 11)
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (11 * OF_A_REPLAY, 0)
+    assert (counts.torn_chunks, counts.unsplit_launches, counts.overwritten_runs) == (0, 0, 0)
+    used_bytes = trace.ranks[0].arena.used_bytes // retention.num_arenas - abi.CHUNKS_OFFSET
+    # The thread that empties arenas may be early.
+    most = 6 if retention.drain else 10 if retention.ring_bytes else 8
+    assert used_bytes <= most * 3 * abi.CHUNK_BYTES
+    assert retention != EVERYTHING_THAT_FITS or used_bytes == 8 * 3 * abi.CHUNK_BYTES
+
+
+def test_a_replay_that_does_not_fit_is_counted_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run.kprof"
+    arena_bytes = abi.ArenaGeometry.for_chunks(0, 32).size_bytes
+    with session(path) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=arena_bytes)
+        graph = Graph(recorder)
+        num_fitting = abi.ArenaGeometry.for_bytes(arena_bytes).num_reserved // 3
+        for _ in range(num_fitting + 3):
+            graph.replay()
+        recorder.close()
+    trace = Trace.open(path)
+    assert are_replays(trace, num_fitting)
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (num_fitting * OF_A_REPLAY, 3 * OF_A_REPLAY)
+    assert (counts.torn_chunks, counts.unsplit_launches, counts.overwritten_runs) == (0, 0, 0)
+    assert [(each.region, each.dropped) for each in trace.ranks[0].losses] == [
+        ("ones", 3 * OF_A_REPLAY)
+    ]
+
+
+def test_the_arena_that_is_named_would_have_held_all(tmp_path: Path) -> None:
+    needed_bytes = abi.ArenaGeometry.for_chunks(0, 32).size_bytes
+    for idx in range(2):
+        with session(tmp_path / f"{idx}.kprof") as directory:
+            recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=needed_bytes)
+            graph = Graph(recorder)
+            for _ in range(14):
+                graph.replay()
+            recorder.close()
+        info = Trace.open(tmp_path / f"{idx}.kprof").ranks[0]
+        assert (info.counts.dropped == 0) == bool(idx)
+        needed_bytes = info.arena.needed_bytes
+    assert needed_bytes < 2 * abi.CHUNK_BYTES * 14 * 3 + abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES
+
+
+@pytest.mark.parametrize("announced", [(False, False), (True, False, True)])
+def test_a_replay_that_nobody_announced_overwrites_nothing(
+    tmp_path: Path, announced: tuple[bool, ...]
+) -> None:
+    """Its programs claim chunks. A launch with chunks of both kinds stays whole."""
+    path = tmp_path / "run.kprof"
+    with session(path) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=4 << 20)
+        graph = Graph(recorder)
+        for is_announced in announced:
+            graph.replay(is_announced=is_announced)
+        recorder.close()
+    trace = Trace.open(path)
+    counts = trace.ranks[0].counts
+    num_replays = len(announced)
+    assert (counts.recorded, counts.dropped) == (num_replays * OF_A_REPLAY, 0)
+    assert (counts.torn_chunks, counts.overwritten_runs) == (0, 0)
+    assert counts.unsplit_launches == (2 if any(announced) else 0)
+    assert any(announced) or are_replays(trace, num_replays)
+
+
+def test_a_damaged_chunk_moves_no_event_to_another_replay(tmp_path: Path) -> None:
+    path = tmp_path / "run.kprof"
+    with session(path) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        graph = Graph(recorder)
+        for _ in range(3):
+            graph.replay()
+        arena = recorder._turns.active
+        second = arena.geometry.num_chunks - 2 * 3
+        # The header of the second replay's second chunk.
+        arena._memory.clear(*byte_range((second + 1, second + 2)))
+        recorder.close()
+    trace = Trace.open(path)
+    replays = {each.launch: each.replay for each in trace.ranks[0].launches}
+    found = trace.frame(REPLAYS)
+    num_of = {
+        (replays[launch], n > 4): n for launch, n in zip(found["launch"], found["n"], strict=True)
+    }
+    # The second chunk of the larger launch has the last 4 of its programs.
+    assert num_of == {
+        (replay, is_large): (61 if replay == 1 else 65) if is_large else 4
+        for replay in range(3) for is_large in (True, False)
+    }  # fmt: skip
+
+
+def test_a_graph_on_another_stream_waits_for_the_replay_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(1 << 20)
+    turns.note_capture(is_end=False)
+    turns.captured_buffer(0, 1)
+    room = turns.note_capture(is_end=True)
+    assert room is not None
+    followed: list[int] = []
+    monkeypatch.setattr(gpu, "follow", lambda _, previous: followed.append(previous))
+    for stream in (5, 5, 6, 7, 7):
+        monkeypatch.setattr(turns._streams, "_current", lambda stream=stream: stream)
+        turns.announce(room)
+    assert followed == [5, 6]
+
+
+def test_graphs_beyond_the_last_room_claim_chunks() -> None:
+    turns = Turns(1 << 20)
+    rooms = []
+    for number in range(abi.NUM_ROOMS + 2):
+        turns.note_capture(is_end=False)
+        buffer = turns.captured_buffer(number, 100)
+        assert buffer.num_reserved == (2 if number < abi.NUM_ROOMS else 0)
+        rooms.append(turns.note_capture(is_end=True))
+        # A graph without launches of ours takes none.
+        turns.note_capture(is_end=False)
+        assert turns.note_capture(is_end=True) is None
+    assert [room and room.idx for room in rooms] == [*range(abi.NUM_ROOMS), None, None]
 
 
 def instructions(ptx: str) -> list[str]:

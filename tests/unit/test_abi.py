@@ -110,6 +110,7 @@ def test_the_compiler_puts_every_member_where_the_dtype_has_it(tmp_path, moved_b
         "Cursor": abi.CURSOR,
         "Switches": abi.SWITCHES,
         "Delays": abi.DELAYS,
+        "Room": abi.ROOM,
         "StateLine": abi.STATE_LINE,
         "WaitLine": abi.WAIT_LINE,
         "ControlBlock": abi.CONTROL,

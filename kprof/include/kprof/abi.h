@@ -21,6 +21,8 @@ constexpr uint32_t kDelaysOffset = 0xa0u;
 constexpr uint32_t kNumDelayedBlocks = 0x2000u;
 constexpr uint32_t kDelayMantissaBits = 0xbu;
 constexpr uint32_t kDelayBits = 0x10u;
+constexpr uint32_t kRoomsOffset = 0x4b0u;
+constexpr uint32_t kNumRooms = 0x6au;
 constexpr uint32_t kNumSinks = 0x8u;
 constexpr uint32_t kSinksOffset = 0x1000u;
 constexpr uint32_t kChunksOffset = 0x3000u;
@@ -111,6 +113,12 @@ struct alignas(16) Delays {
 };
 static_assert(sizeof(Delays) == 1040, "Delays size");
 
+struct alignas(8) Room {
+  uint32_t place;
+  uint32_t arena_kib;
+};
+static_assert(sizeof(Room) == 8, "Room size");
+
 struct alignas(16) StateLine {
   uint64_t start_and_region;
   uint32_t chunk_and_tag;
@@ -149,7 +157,7 @@ struct alignas(64) ControlBlock {
   uint8_t pad1[32];
   Switches switches;
   Delays delays;
-  uint8_t pad2[848];
+  Room rooms[106];
   Cursor cursors[32];
 };
 static_assert(sizeof(ControlBlock) == 4096, "ControlBlock size");

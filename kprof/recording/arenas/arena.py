@@ -6,6 +6,7 @@ records.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -126,14 +127,14 @@ class Arena:
             return self.switched_buffer(number)
         return buffer._replace(options=abi.ONLY_RESERVED, first_block=first_block)
 
-    def switched_buffer(self, number: int) -> LaunchBuffer:
+    def switched_buffer(self, number: int, *, claims: bool = True) -> LaunchBuffer:
         """The buffer for a launch that reads the arena's switches: its tracks claim all their
-        chunks.
+        chunks, unless `claims` is false.
 
         Stores nothing on the device: if a graph captured the launch, every replay would store it
         again.
         """
-        for arena in self._siblings:
+        for arena in self._siblings if claims else ():
             arena._open_to_claims()
         for arena in self._siblings:
             arena._least_captured_limit = min(arena._least_captured_limit, self.limits[0])
@@ -156,16 +157,34 @@ class Arena:
         self._memory.store_u32(_ARENA_KIB_OFFSET, distance_kib)
         self._switches["arena_kib"] = distance_kib
 
+    def room_word(self, idx: int) -> Callable[[int], object] | None:
+        """A function that stores where the replays of a graph record next."""
+        return self._memory.word(abi.ROOMS_OFFSET + idx * abi.ROOM.itemsize)
+
+    def room(self, num_chunks: int, door: Arena) -> int:
+        """Reserves `num_chunks` chunks for a replay of a graph; the number for its room, see
+        kprof.abi. Programs claim chunks where nothing is left to reserve, because others do."""
+        first = self._reserve(num_chunks, else_claim=False)
+        if first == NO_CHUNK and self.account[Word.HAS_CLAIMING]:
+            return 0
+        place = NO_CHUNK if first == NO_CHUNK else first + 1
+        return place | (self.address - door.address) // 1024 << 32
+
+    def is_short_of(self, num_chunks: int) -> bool:
+        """Whether so many can only be reserved once what is reserved was read."""
+        first, (limit, num_cursors) = self.account[Word.FIRST_RESERVED], self.limits
+        return limit * num_cursors + num_chunks > first < self.geometry.num_chunks
+
     @property
     def share_wanted(self) -> float:
         """How much of the arena launches wanted to reserve, without a look at the device."""
         return self.account[Word.NUM_WANTED] / self.geometry.num_chunks
 
-    def _reserve(self, num_chunks: int) -> int:
+    def _reserve(self, num_chunks: int, *, else_claim: bool = True) -> int:
         """The first of `num_chunks` chunks for one launch.
 
         NO_CHUNK if fewer are left: the launch then claims its chunks, and `limits` lets it have
-        everything that is not reserved.
+        everything that is not reserved, unless `else_claim` is false.
         """
         account = self.account
         num_wanted = account[Word.NUM_WANTED] + num_chunks
@@ -173,7 +192,7 @@ class Arena:
         first = account[Word.FIRST_RESERVED] - num_chunks
         limit, num_cursors = self.limits
         if first < limit * num_cursors:
-            if not self._is_limit_highest:
+            if else_claim and not self._is_limit_highest:
                 self._raise_limit()
             return NO_CHUNK
         account[Word.FIRST_RESERVED] = first
@@ -249,9 +268,9 @@ class Arena:
 
     def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
         """A store to the switches may be under way, and launches may look at them and at the delays
-        behind them."""
+        and rooms behind them."""
         head = self._initial_head()
-        end = abi.DELAYS_OFFSET + abi.DELAYS.itemsize
+        end = abi.CURSORS_OFFSET
         return [(0, head[: abi.SWITCHES_OFFSET]), (end, head[end:])]
 
     def _raise_limit(self, end: int = NO_CHUNK) -> None:

@@ -216,6 +216,7 @@ def _is_as_written(head: Bytes, handed: Handed) -> bool:
         control["switches"]["is_off"] = max(int(control["switches"]["is_off"]) - 1, 0)
         control["switches"]["arena_kib"] = 0
         control["delays"] = np.zeros((), abi.DELAYS)
+        control["rooms"] = np.zeros((), abi.ROOM)
         control["cursors"]["next_chunk"][:num_cursors] = 0
         control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0
         control["cursors"]["num_reserved_runs"][0] = 0

@@ -78,6 +78,19 @@ class Home:
     ledger: Ledger
 
 
+@dataclass
+class Room:
+    """Where a graph records whole programs: `num_chunks` in every replay, see kprof.abi.
+
+    `store` stores where the next replay has them. The last one was on `stream`.
+    """
+
+    idx: int
+    store: Callable[[int], object]
+    num_chunks: int = 0
+    stream: int | None = None
+
+
 @dataclass(frozen=True)
 class Used:
     """An arena that launches have used, and nothing has emptied since.
@@ -128,6 +141,9 @@ class Turns:
         self.device, self.is_off = device, False
         self.is_left_out = False
         self._has_captured = False
+        # Of the graph that is being captured. Filters need the switches.
+        self._room: Room | None = None
+        self._num_rooms, self._max_rooms = 0, 0 if wanted.has_filter else abi.NUM_ROOMS
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
         self._retired: deque[Used] = deque()
@@ -136,10 +152,47 @@ class Turns:
             (arena, None) for arena in self.arenas[1:]
         )
 
-    def captured_buffer(self, number: int) -> LaunchBuffer:
-        """The buffer for a launch that a graph captures."""
+    def captured_buffer(self, number: int, num_whole: int = 0) -> LaunchBuffer:
+        """The buffer for a launch that a graph captures, or one of `num_whole` whole programs."""
         self._has_captured = True
-        return self.active.switched_buffer(number)._replace(arena=self._door.address)
+        room = self._room if num_whole else None
+        buffer = self.active.switched_buffer(number, claims=room is None)
+        buffer = buffer._replace(arena=self._door.address)
+        if room is None:
+            return buffer
+        self._num_rooms = room.idx + 1
+        before, num_chunks = room.num_chunks, -(-num_whole // abi.RECORDS_PER_CHUNK)
+        room.num_chunks += num_chunks
+        return buffer._replace(
+            first_chunk=before, tracks_per_block=room.idx, num_reserved=num_chunks
+        )
+
+    def note_capture(self, *, is_end: bool) -> Room | None:
+        """A graph is captured from here on: its launches share a room, while there are any. At the
+        end of the capture, on the current stream: the graph's room, if it has one.
+
+        The last node of the graph makes replays claim chunks that `announce` has not heard of.
+        """
+        room, self._room, idx = self._room, None, self._num_rooms
+        if not is_end:
+            if idx < self._max_rooms and (store := self._door.room_word(idx)) is not None:
+                self._room = Room(idx, store)
+            return None
+        if room is None or not room.num_chunks:
+            return None
+        room.store(0)
+        return room
+
+    def announce(self, room: Room | None) -> None:
+        """A graph is about to be replayed on the current stream."""
+        if room is None or self.is_off or self.is_left_out:
+            return
+        stream = self._streams.note()
+        if room.stream is not None and room.stream != stream:
+            # The replay before this one may still read the room.
+            gpu.follow(self.device, room.stream)
+        room.stream = stream
+        room.store(self.active.room(room.num_chunks, self._door))
 
     def set_off(self, is_off: bool) -> None:
         """Switch recording off or on for later launches on the current stream."""

@@ -93,7 +93,10 @@ class Decoder:
         """
         chunks = self._inspected(state, data, end_launch)
         has_lost = state.num_tracks_without_chunk > 0
-        num_unsplit = self.replays.split(chunks, self.region_ids, has_lost=has_lost)
+        first_reserved = state.handed.first_reserved
+        num_unsplit = self.replays.split(
+            chunks, self.region_ids, has_lost=has_lost, first_reserved=first_reserved
+        )
         self.tally.add(EventCounts(unsplit_launches=num_unsplit))
         if only is not None:
             chunks = chunks.of_launches(only)

@@ -11,6 +11,9 @@ Replays of one launch do not overlap, and a track that finds no chunk finds none
 kprof.abi): so openings are lost at the end only. Both are checked. Where that leaves a doubt
 (tracks that were opened more often than others although nothing was dropped, replays that overlap,
 a chunk that is missing) the launch stays whole and is counted: nothing is guessed.
+
+Chunks in rooms (see kprof.abi) need none of that: a room is one replay's, and rooms of later ones
+lie further down. A launch with chunks of both kinds stays whole.
 """
 
 from __future__ import annotations
@@ -79,11 +82,18 @@ class Replays:
             any(each.launch == fields.launch for each in its_own),
         )
 
-    def split(self, chunks: Chunks, region_ids: RegionIds, *, has_lost: bool) -> int:
+    def split(
+        self,
+        chunks: Chunks,
+        region_ids: RegionIds,
+        *,
+        has_lost: bool,
+        first_reserved: int = abi.NO_CHUNK,
+    ) -> int:
         """Give the chunks of every replay its own launch number, in their headers and `region_ids`;
         returns how many captured launches had to stay whole.
 
-        `has_lost` says whether tracks found no chunk.
+        `has_lost` says whether tracks found no chunk. Chunks from `first_reserved` on are rooms.
         """
         headers, num_unsplit = chunks.headers, 0
         if not self._captured:
@@ -92,9 +102,14 @@ class Replays:
         rows = rows[np.argsort(headers["launch"][rows], kind="stable")]
         bounds = np.flatnonzero(np.diff(headers["launch"][rows])) + 1
         for of_launch in np.split(rows, bounds) if len(rows) else ():
-            replay_of_chunk = _replays_of(
-                chunks.words[chunks.which[of_launch]], headers[of_launch], has_lost
-            )
+            is_in_room = headers["chunk_idx"][of_launch] >= first_reserved
+            if is_in_room.all():
+                replay_of_chunk = _replays_in_rooms(headers[of_launch])
+            elif is_in_room.any():
+                replay_of_chunk = None
+            else:
+                words = chunks.words[chunks.which[of_launch]]
+                replay_of_chunk = _replays_of(words, headers[of_launch], has_lost)
             captured = self._captured[int(headers["launch"][of_launch[0]])]
             if replay_of_chunk is None:
                 num_unsplit += 1
@@ -178,6 +193,13 @@ def _begin_of(first_words: np.ndarray, headers: np.ndarray) -> np.ndarray:
     has_event = (first_words >> np.uint64(abi.START_BITS)) != 0
     starts = unwrap(first_words, headers["anchor_realtime_ticks"])
     return np.where(is_in_time & has_event, np.minimum(starts, anchors), anchors)
+
+
+def _replays_in_rooms(headers: np.ndarray) -> np.ndarray:
+    """The replay of every chunk of one captured launch, by where its chunks begin in the room."""
+    place = headers["block"].astype(np.int64) // abi.RECORDS_PER_CHUNK
+    replay: np.ndarray = np.unique(place - headers["chunk_idx"], return_inverse=True)[1]
+    return replay
 
 
 def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.ndarray | None:

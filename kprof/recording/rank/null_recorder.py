@@ -9,6 +9,7 @@ from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer
 
 if TYPE_CHECKING:
     from kprof.devices.groups import Group
+    from kprof.recording.arenas.turns import Room
     from kprof.regions import RegionsLike
 
 DEFAULT_ALIGN_EVERY_S: Final = 2.0
@@ -50,7 +51,12 @@ class AnyRecorder:
     def resume(self) -> None:
         """Record again."""
 
-    def note_replay(self, graph: int = 0) -> None:
+    def note_capture(self, *, is_end: bool) -> Room | None:
+        """The capture of a graph begins or ends; at its end, what `note_replay` wants of it."""
+        del is_end
+        return None
+
+    def note_replay(self, graph: int = 0, room: Room | None = None) -> None:
         """A graph is about to be replayed on the current stream."""
 
     def step(self) -> None:

@@ -27,6 +27,7 @@ from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer, new_tuple
 from kprof.recording.launches.wanted import EVERYTHING, Schedule, Wanted
 from kprof.recording.rank import saver
+from kprof.recording.rank.captured import announce_replay, captured_buffer
 from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.rank.recorder_state import State, check_rank
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.devices.groups import Group
     from kprof.recording.arenas.ledger import Ledger
+    from kprof.recording.arenas.turns import Room
     from kprof.recording.launches.delays import Delays
     from kprof.recording.launches.launch_log import Plan
     from kprof.recording.rank.overhead import LaunchTimer
@@ -197,7 +199,7 @@ class Recorder(AnyRecorder):
         for observe in self._observers:
             observe(plan, number)
         if is_captured:
-            return self._captured_buffer(plan, number)
+            return captured_buffer(self._keeper, self._ledger, plan, number, shares_chunks)
         arena = self._turns.active
         if self._has_filter:
             return arena.filtered_buffer(number, plan.num_blocks, plan.tracks_per_block)
@@ -206,14 +208,6 @@ class Recorder(AnyRecorder):
         if plan.num_tracks:
             return arena.reserved_buffer(number, plan.tracks_per_block, plan.num_tracks)
         return new_tuple(LaunchBuffer, (arena.address, number) + (arena.claims or arena.open()))
-
-    def _captured_buffer(self, plan: Plan, number: int) -> LaunchBuffer:
-        """The buffer of a launch that is replayed; a pause concerns its replays."""
-        row = self._launches.row(number, plan)
-        self._keeper.decoder.replays.add(row)
-        if self._ledger is not None:
-            self._ledger.note_captured(row, plan.table_idx)
-        return self._turns.captured_buffer(number)
 
     def _is_wanted(self, plan: Plan) -> bool:
         """Whether to record a launch, in a pause or a window of calls; the policy hears of it."""
@@ -255,14 +249,22 @@ class Recorder(AnyRecorder):
         """
         self._set_paused(False)
 
-    def note_replay(self, graph: int = 0) -> None:
+    def note_capture(self, *, is_end: bool) -> Room | None:
+        """A graph is captured from here on, or its capture is about to end, on the current stream.
+
+        Launches in it that share chunks get places in every replay that `note_replay` is told of:
+        it wants the room that this returns at the end.
+        """
+        return None if self._state.is_closed else self._turns.note_capture(is_end=is_end)
+
+    def note_replay(self, graph: int = 0, room: Room | None = None) -> None:
         """A graph, which this number names, is about to be replayed on the current stream.
 
         Where arenas are used in turn, its launches may use the next one. `kprof record --inductor`
         calls this before every replay.
         """
-        if not self._state.is_closed and self._drainer is not None and not self._is_capturing():
-            self._drainer.note_replay(graph)
+        if not self._state.is_closed and not self._is_capturing():
+            announce_replay(self._turns, self._drainer, graph, room)
 
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded.
