@@ -44,7 +44,6 @@ ADDED = {
         "kprof/analysis/replay",
         "kprof/analysis/findings",
         "kprof/analysis/equivalence.py",
-        "cli/kprof_cli/explaining.py",
         "kprof/report/changes.py",
     ),
     "graphs, schedules, draining, hangs": (

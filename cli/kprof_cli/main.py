@@ -20,16 +20,15 @@ from kprof.errors import KprofError
 from kprof_cli import (
     aligning,
     cleaning,
-    comparing,
     demo,
     doctor,
-    explaining,
     exporting,
     importing,
     new,
     plotting,
     reading,
     recording,
+    reporting,
     verifying,
     watching,
 )
@@ -57,10 +56,10 @@ app.command(
 app.command(epilog="Example: kprof recover run.kprof.unfinished")(recording.recover)
 app.command(epilog="Example: kprof clean")(cleaning.clean)
 app.command(epilog="Example: kprof watch run.kprof --metrics 9400")(watching.watch)
-for command in (reading.info, reading.stats, reading.waits, reading.report, reading.query):
+for command in (reading.info, reading.stats, reading.waits, reporting.report, reading.query):
     app.command()(command)
-for command in (explaining.explain, comparing.diff):
-    app.command()(command)
+app.command()(reporting.explain)
+app.command()(reporting.diff)
 app.command(epilog="Example: kprof verify run.kprof --finding 1")(verifying.verify)
 app.command(epilog="Example: kprof plot run.kprof ribbon -o ribbon.svg")(plotting.plot)
 for command in (exporting.export, exporting.view):

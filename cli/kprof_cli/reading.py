@@ -1,4 +1,4 @@
-"""The commands that answer questions about a capture: info, stats, waits, report, query."""
+"""The commands that answer questions about a capture: info, stats, waits, query."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText, parse_numbers
 from kprof_cli.info import info_json, print_info
-from kprof_cli.options import PAGE_OUTPUT, command
+from kprof_cli.options import command
 from kprof_cli.output import (
     note,
     print_csv,
     print_frame,
     print_json,
-    print_json_text,
     print_rows,
     program,
     progress_bar,
-    say,
-    show,
-    stop_for,
 )
 
 if TYPE_CHECKING:
@@ -273,60 +268,3 @@ def query(
         print_csv([names, *rows])
     else:
         print_rows(names, rows, limit=limit)
-
-
-@command(
-    output=PAGE_OUTPUT,
-    has_trace=Option(
-        "--trace/--no-trace",
-        help="Embed the trace in the page, so that a click opens a finding in Perfetto.",
-    ),
-    fail_on=Option(help="Exit with 3 if this holds, like 'load_balance<0.8'. Can be repeated."),
-    against=Option(
-        metavar="EARLIER", help="Also name what takes longer than in this earlier capture."
-    ),
-)
-def report(
-    run: Path,
-    selection: SelectionText,
-    output: Path | None = None,
-    has_trace: bool = True,
-    is_json: bool = False,
-    is_github: bool = False,
-    fail_on: list[str] | None = None,
-    against: Path | None = None,
-    force: bool = False,
-    dask: str | None = None,
-) -> None:
-    """Show where the time went: findings, efficiency, and who waited for whom."""
-    from kprof import report as reports
-
-    reports.check_expressions(fail_on or [])
-    if output is not None:
-        reports.check_suffix(output)
-        refuse_existing(output, force=force)
-    summary = open_summary(run, selection, dask)
-    earlier = None if against is None else open_summary(against, selection, dask)
-    with progress_bar() as progress:
-        built = reports.build_from(
-            summary,
-            progress=progress,
-            view_command=view_command(run, selection),
-            earlier=earlier,
-        )
-    missed = reports.check_bars(built, fail_on or [])
-    if output is not None:
-        reports.write_html(
-            built,
-            output,
-            force=force,
-            trace=reports.embed(summary.trace, built) if has_trace else None,
-        )
-        note(f"wrote {output}; open it in a browser, offline too")
-    if is_json:
-        print_json_text(reports.to_json(built).decode())
-    elif is_github:
-        say(reports.render_markdown(built), keep="\n")
-    elif output is None:
-        show(reports.render_terminal(built))
-    stop_for(missed)

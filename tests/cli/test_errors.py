@@ -231,7 +231,7 @@ def test_names_that_say_another_format_are_refused_before_any_work(
 
     monkeypatch.setattr("kprof_cli.reading.open_trace", no_work)
     monkeypatch.setattr("kprof_cli.exporting.open_capture", no_work)
-    monkeypatch.setattr("kprof_cli.comparing.open_trace", no_work)
+    monkeypatch.setattr("kprof_cli.reporting.open_trace", no_work)
     runs = (small, small) if command == "diff" else (small,)
     result = kprof(command, *runs, "-o", tmp_path / name)
     assert result.code == 2
