@@ -98,7 +98,9 @@ def _by_hosts(
         if begun.empty or ended.empty:
             continue
         first_ns, last_ns = int(begun["begun_ns"].min()), int(ended["ended_ns"].max())
-        if not first_ns < last_ns <= first_ns + _LONGEST_NS:
+        # The host sees as much time go by as the GPUs do.
+        seen_ns = int(mine["stop_ns"].max() - mine["start_ns"].min())
+        if not first_ns < last_ns <= first_ns + 2 * max(seen_ns, 10**9):
             continue
         hosts[host] = RankClock(first_ns, last_ns, 1.0)
         for rank in mine["rank"].unique().tolist():
