@@ -87,15 +87,13 @@ class Recorder(AnyRecorder):
 
         check_rank(rank, world_size)
         self.rank, self.world_size = rank, world_size
-        self._directory, self._timer = directory, timer
-        self._schedule = schedule
+        self._directory, self._timer, self._schedule = directory, timer, schedule
         # `_launcher` is the thread that made the last launch.
         self._num_calls = self._num_steps = self._num_torch_traces = self._launcher = 0
-        self._launches = LaunchLog(regions, wanted)
-        self._retention, self._has_filter = retention, wanted.has_filter
+        self._launches, self._has_filter = LaunchLog(regions, wanted), wanted.has_filter
+        self._retention, self._has_missed_ring = retention, False
         self._drainer: Drainer | None = None
         self._ledger: Ledger | None = None
-        self._has_missed_ring = False
         self._enter(State.RECORDING)
         self._claim = Claim(directory, rank)
         self._numbers = self._claim.progress
@@ -103,9 +101,8 @@ class Recorder(AnyRecorder):
             self._open(device, arena_bytes, delays)
             self._set_paused(not self._is_active())
             self._announce()
-            self._drainer = start_drainer(
-                self._keeper, self._retention, self._stop_for, self.note, world_size
-            )
+            policy = self._keeper, self._retention, self._stop_for, self.note
+            self._drainer = start_drainer(*policy, world_size)
             self._enter(self._state)
         except BaseException:
             self._enter(State.CLOSED)
