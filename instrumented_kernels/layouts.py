@@ -63,9 +63,9 @@ def pointer(name: str, cpp_type: str, comment: str = "", length: int = 0) -> Fie
     return Field(name, ctype, f"{cpp_type}*", comment, length)
 
 
-def nested(name: str, inner: type[Layout], comment: str = "") -> Field:
+def nested(name: str, inner: type[Layout]) -> Field:
     """A layout as a member of another."""
-    return Field(name, inner, inner.__name__, comment)
+    return Field(name, inner, inner.__name__)
 
 
 def layout(name: str, comment: str, *fields: Field) -> type[Layout]:

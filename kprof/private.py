@@ -182,14 +182,14 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
         os.close(file)
 
 
-def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a plain file, not what a link leads to; raises OSError.
 
     With O_DIRECTORY it is a directory. To write, no other name may lead to the file.
     """
     with held(path.parent) as here:
         # Of a path such as "/" the name is empty, and `here` looks like a link.
-        file = os.open(f"{here}/{path.name or '.'}", flags | _SAFELY, mode)
+        file = os.open(f"{here}/{path.name or '.'}", flags | _SAFELY, 0o600)
     status = os.fstat(file)
     is_plain = stat.S_ISREG(status.st_mode) or bool(flags & os.O_DIRECTORY)
     is_linked = flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pandas as pd
 
 from kprof.analysis.calls import launch_starts, typical_call
 from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.summary import CLOSED_SPANS, Summary, Table, sql_list
+
+NUM_BINS: Final = 240
+# So many blocks of each rank with the most work, and as many with the least.
+_FROM_EACH_END: Final = 8
+_MOST_SPANS: Final = 2500
+_MOST_SPANS_OF_TRACK: Final = 200
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ def launches_within(summary: Summary, over: Focus) -> str:
     return f"launch IN ({sql_list(sorted(set(within['launch'])))})"
 
 
-def activity(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
+def activity(summary: Summary, over: Focus, num_bins: int = NUM_BINS) -> Table:
     """The share of a rank's tracks in each category per time bin: rank, category, bin, from_ns,
     share.
 
@@ -47,12 +54,12 @@ def activity(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
     return _binned(summary, over, spans, num_bins)
 
 
-def presence(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
+def presence(summary: Summary, over: Focus) -> Table:
     """The share of a rank's tracks between their first start and their last end in a launch, like
     `activity`, with the category `present`. What is left is imbalance."""
     spans = """SELECT rank, 'present' AS category, first_ns AS start_ns, last_ns AS end_ns
         FROM tracks"""
-    return _binned(summary, over, spans, num_bins)
+    return _binned(summary, over, spans, NUM_BINS)
 
 
 def bin_width(over: Focus, num_bins: int) -> int:
@@ -100,9 +107,7 @@ def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> Table:
     )
 
 
-def longest_spans(
-    summary: Summary, over: Focus, ranks: list[int], blocks_per_rank: int = 16, at_most: int = 2500
-) -> Table:
+def longest_spans(summary: Summary, over: Focus, ranks: list[int]) -> Table:
     """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category,
     peer, start_ns, end_ns.
 
@@ -110,7 +115,6 @@ def longest_spans(
     them.
     """
     chosen = sql_list(ranks)
-    half = max(1, blocks_per_rank // 2)
     return summary.frame(
         f"""
         WITH blocks AS (
@@ -120,7 +124,9 @@ def longest_spans(
             SELECT rank, block, row_number()
                 OVER (PARTITION BY rank ORDER BY work_ns DESC, block) AS most,
                 row_number() OVER (PARTITION BY rank ORDER BY work_ns, block) AS least FROM blocks),
-        kept AS (SELECT rank, block FROM ranked WHERE most <= {half} OR least <= {half}),
+        kept AS (
+            SELECT rank, block FROM ranked
+            WHERE most <= {_FROM_EACH_END} OR least <= {_FROM_EACH_END}),
         first_warps AS (
             SELECT rank, block, min(warp) AS warp FROM tracks SEMI JOIN kept
                 USING (rank, block) GROUP BY ALL)
@@ -129,7 +135,7 @@ def longest_spans(
         WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns}
             AND end_ns > {over.start_ns}
             AND {launches_within(summary, over)}
-        ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
+        ORDER BY duration_ns DESC, event_id LIMIT {_MOST_SPANS}"""
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)
 
 
@@ -157,12 +163,9 @@ def spans_of_ranks(
 
 
 def spans_of_tracks(
-    summary: Summary,
-    window_ns: tuple[int, int],
-    tracks: Sequence[tuple[int, int]],
-    at_most: int = 200,
+    summary: Summary, window_ns: tuple[int, int], tracks: Sequence[tuple[int, int]]
 ) -> Table:
-    """The longest spans of some (rank, block) pairs in a stretch of time, `at_most` of each.
+    """The longest spans of some (rank, block) pairs in a stretch of time, 200 of each at most.
 
     Columns as those of `longest_spans`. Of a block with several warps the first one with events is
     taken. Block LAUNCHES stands for the launches of the rank: regions are kernels then, and
@@ -177,7 +180,7 @@ def spans_of_tracks(
                 -1 AS peer, first_ns AS start_ns, last_ns AS end_ns
             FROM spans_of_launches
             WHERE rank = {int(rank)} AND first_ns < {int(last_ns)} AND last_ns > {int(first_ns)}
-            ORDER BY start_ns, launch LIMIT {int(at_most)}"""
+            ORDER BY start_ns, launch LIMIT {_MOST_SPANS_OF_TRACK}"""
         )
         if block == LAUNCHES
         else summary.frame(
@@ -188,7 +191,7 @@ def spans_of_tracks(
                     AND {within} AND {launches})
             SELECT * EXCLUDE (duration_ns, event_id) FROM chosen
             WHERE warp = (SELECT min(warp) FROM chosen)
-            ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
+            ORDER BY duration_ns DESC, event_id LIMIT {_MOST_SPANS_OF_TRACK}"""
         ).sort_values("start_ns", kind="stable")
         for rank, block in tracks
     ]

@@ -114,10 +114,10 @@ def _mapped(path: Path) -> mmap.mmap:
         os.close(file)
 
 
-def try_lock(file: int, kind: int = fcntl.LOCK_EX) -> bool:
+def try_lock(file: int) -> bool:
     """Whether nobody else holds the lock. Always true on a file system without locks."""
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -72,12 +72,12 @@ def is_own_file(path: Path) -> bool:
     return False
 
 
-def read_own_file(path: Path, limit_bytes: int = MAX_JSON_BYTES) -> bytes:
+def read_own_file(path: Path) -> bytes:
     """The bytes of a file of a capture; raises CorruptCaptureError."""
     size_bytes = check_own_file(path)
-    if size_bytes > limit_bytes:
+    if size_bytes > MAX_JSON_BYTES:
         raise CorruptCaptureError(
-            f"{path} has {size_bytes:,} bytes and kprof reads at most {limit_bytes:,}; "
+            f"{path} has {size_bytes:,} bytes and kprof reads at most {MAX_JSON_BYTES:,}; "
             "restore the file"
         )
     try:

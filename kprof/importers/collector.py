@@ -257,16 +257,13 @@ def numbered(values: Iterable[T]) -> dict[T, int]:
     return {value: i for i, value in enumerate(distinct)}
 
 
-def unwrapped(ticks: NDArray[np.uint64], bits: int = 32) -> NDArray[np.int64]:
-    """Times of one track in their order, whose upper bits are missing, as times that go on."""
+def unwrapped(ticks: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The low 32 bits of the times of one track in their order, as times that go on."""
     low: NDArray[np.int64] = ticks.astype(np.int64)
     steps = np.diff(low, prepend=low[:1])
     # A step back by less than half the range is an older time, not a wrap.
-    wraps: NDArray[np.int64] = np.cumsum(steps < -(1 << (bits - 1))) - np.cumsum(
-        steps > 1 << (bits - 1)
-    )
-    found: NDArray[np.int64] = low + (wraps << bits)
-    return found
+    wraps: NDArray[np.int64] = np.cumsum(steps < -(1 << 31)) - np.cumsum(steps > 1 << 31)
+    return low + (wraps << 32)
 
 
 def from_options(what: str, given: float | None, default: float) -> tuple[float, Taken]:

@@ -59,10 +59,10 @@ def label(name: object) -> str:
     return html.escape(printable(str(name)), quote=True)
 
 
-def short(name: object, letters: int = _MAX_LETTERS) -> str:
+def short(name: object) -> str:
     """`label` of a name that fits a legend: the end of a long one says more than its beginning."""
     text = str(name)
-    return label(text if len(text) <= letters else "…" + text[1 - letters :])
+    return label(text if len(text) <= _MAX_LETTERS else "…" + text[1 - _MAX_LETTERS :])
 
 
 def described(span: dict[Any, Any]) -> str:

@@ -99,8 +99,8 @@ def rgb(color: str) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def color_of(drawn: Ribbon, scheme: int = 0) -> npt.NDArray[np.uint8]:
-    """The colour of every cell on light (scheme 0) or dark (1): rows x bins x (r, g, b, opacity).
+def color_of(drawn: Ribbon) -> npt.NDArray[np.uint8]:
+    """The colour of every cell on white: rows x bins x (r, g, b, opacity).
 
     Own work, as opaque as the share of the row's tracks that run, and over it the colour of whom
     most of them wait for, as opaque as their share. Opacity grows faster than a share at first, so
@@ -108,12 +108,12 @@ def color_of(drawn: Ribbon, scheme: int = 0) -> npt.NDArray[np.uint8]:
     """
     import numpy as np
 
-    colors = [pair[scheme] for pair in (*CULPRITS, REST)]
+    colors = [light for light, _ in (*CULPRITS, REST)]
     palette = np.array([rgb(color) for color in colors], dtype=np.float64)
     over = _level(drawn.shares[..., 0])[..., None] ** OPACITY
     under = _level(drawn.present)[..., None] ** OPACITY
     opacity = over + under * (1 - over)
-    own = np.array(rgb(OWN[scheme]), dtype=np.float64)
+    own = np.array(rgb(OWN[0]), dtype=np.float64)
     mixed = palette[_palette_index(drawn)[..., 0]] * over + own * under * (1 - over)
     mixed /= np.maximum(opacity, 1e-9)
     pixels: npt.NDArray[np.uint8] = np.concatenate([mixed, 255 * opacity], axis=2).round()
