@@ -15,6 +15,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+import foreign_files
 import kprof
 from kprof.errors import CaptureError, ForeignFormatError, OutputExistsError
 from kprof.export import write
@@ -495,3 +496,26 @@ def test_a_parquet_file_with_text_that_is_not_utf8_is_one_sentence(tmp_path, bef
     with pytest.raises(ForeignFormatError, match=r"text that is not UTF-8 .*; save the file"):
         import_events("table", [path], tmp_path / "o.kprof")
     assert not (tmp_path / "o.kprof").exists()
+
+
+def test_a_damaged_column_of_a_parquet_file_is_one_sentence(tmp_path):
+    """pyarrow ends the process when it is asked for the column's metadata. Found by the fuzzer (20261126, 48542)."""
+    path = Path(__file__).parents[1] / "data" / "damaged_column.parquet"
+    with pytest.raises(ForeignFormatError, match=r"damaged_column\.parquet as a table: "):
+        import_events("table", [path], tmp_path / "o.kprof")
+
+
+def test_a_gzipped_parquet_file_is_read(tmp_path):
+    columns = {"rank": [0], "block": [0], "region": ["span"], "start_ns": [0], "duration_ns": [1]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    path = tmp_path / "t.parquet.gz"
+    path.write_bytes(gzip.compress((tmp_path / "t.parquet").read_bytes()))
+    assert import_events("table", [path], tmp_path / "o.kprof").num_events == 1
+
+
+@pytest.mark.parametrize("mark", ["Prims fhne trace", "Prims fine Trace"])
+def test_a_line_of_pipestrace_whose_mark_is_damaged_is_counted(tmp_path, mark):
+    (path,) = foreign_files.modules()["pipestrace"].make_fine(tmp_path)
+    path.write_text(path.read_text().replace("Prims fine trace", mark, 1))
+    summary = import_events("pipestrace", [path], tmp_path / "o.kprof")
+    assert sum(summary.left_out.values()) == 1

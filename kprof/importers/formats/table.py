@@ -8,6 +8,8 @@ peer, slot, bytes                 payload fields, where present; -1 or an empty 
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kprof.capture.checks import footer_fault
-from kprof.capture.footers import Footer
+from kprof.capture.footers import read_footers
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions, Taken
 from kprof.importers.reading import read_bytes
@@ -23,8 +25,8 @@ from kprof.importers.sample import Sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+_PARQUET: Final = b"PAR1"
 _LONGEST_HEADER: Final = 1 << 16
 _MOST_NAMED, _LONGEST_LIST = 20, 400
 _NEEDED: Final = ("rank", "block", "region", "start_ns")
@@ -39,9 +41,13 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         return _to_events(_read_table(file), file)
     except UnicodeDecodeError as error:
         # Arrow decodes names of columns and cells of Parquet files when they are asked for.
-        raise ForeignFormatError(
-            f"{file} holds text that is not UTF-8 ({error.object[:80]!r}); save the file as UTF-8"
-        ) from error
+        raise _not_utf8(file, repr(error.object[:80])) from error
+
+
+def _not_utf8(file: Path, what: str) -> ForeignFormatError:
+    return ForeignFormatError(
+        f"{file} holds text that is not UTF-8 ({what}); save the file as UTF-8"
+    )
 
 
 def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
@@ -74,10 +80,10 @@ def _read_table(file: Path) -> pa.Table:
     data = read_bytes(file, "a table")
     fault = ""
     try:
-        if not data.startswith(b"PAR1"):
+        if not data.startswith(_PARQUET):
             return csv.read_csv(pa.BufferReader(data))
         # A few bytes can claim rows for which no memory suffices.
-        if not (fault := footer_fault(_footer(pq.read_metadata(pa.BufferReader(data))), len(data))):
+        if not (fault := _footer_fault(file, data)):
             return pq.read_table(pa.BufferReader(data))
     except UnicodeDecodeError:
         raise
@@ -86,15 +92,27 @@ def _read_table(file: Path) -> pa.Table:
     raise ForeignFormatError(f"cannot read {file} as a table: {fault}")
 
 
-def _footer(metadata: pq.FileMetaData) -> Footer:
-    """What of it is checked."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    adds_up = metadata.num_rows == sum(group.num_rows for group in groups) and all(
-        group.num_rows == group.column(i).num_values >= 0
-        for group in groups
-        for i in range(group.num_columns)
-    )
-    return Footer(metadata.num_rows, len(groups), [], {}, adds_up, {})
+def _footer_fault(file: Path, data: bytes) -> str:
+    """What is wrong with the footer of a Parquet file; empty where nothing is.
+
+    DuckDB reads it: pyarrow ends the process over some damaged columns.
+    """
+    with contextlib.ExitStack() as stack:
+        path = file.resolve()
+        if not _begins_with_parquet(path):
+            unpacked = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".parquet"))
+            unpacked.write(data)
+            unpacked.flush()
+            path = Path(unpacked.name)
+        footer = read_footers([path]).get(path, "it is no plain file")
+    if isinstance(footer, str) and "unicode" in footer:
+        raise _not_utf8(file, "a name of a column")
+    return footer if isinstance(footer, str) else footer_fault(footer, len(data))
+
+
+def _begins_with_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_PARQUET)) == _PARQUET
 
 
 def _names(table: pa.Table, file: Path) -> Any:
