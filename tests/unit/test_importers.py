@@ -519,3 +519,24 @@ def test_a_line_of_pipestrace_whose_mark_is_damaged_is_counted(tmp_path, mark):
     path.write_text(path.read_text().replace("Prims fine trace", mark, 1))
     summary = import_events("pipestrace", [path], tmp_path / "o.kprof")
     assert sum(summary.left_out.values()) == 1
+
+
+@pytest.mark.parametrize("code", ["03", "0X3", "0x3", "3", "003"])
+def test_a_number_of_npkit_is_read_as_c_has_it(tmp_path, code):
+    files = foreign_files.modules()["npkit"].make(tmp_path)
+    header = files[0] / "npkit_event.h"
+    header.write_text(header.read_text().replace("0x3", code))
+    summary = import_events("npkit", files, tmp_path / "o.kprof")
+    names = kprof.open(tmp_path / "o.kprof").frame("SELECT DISTINCT region FROM events")["region"]
+    assert (sorted(names), summary.left_out) == (
+        ["copy", "ring"],
+        {"events of the host's threads": 2},
+    )
+
+
+@pytest.mark.parametrize("code", ["085", "9" * 5000])
+def test_a_damaged_number_of_npkit_is_no_error(tmp_path, code):
+    files = foreign_files.modules()["npkit"].make(tmp_path)
+    header = files[0] / "npkit_event.h"
+    header.write_text(header.read_text().replace("0x3", code))
+    assert import_events("npkit", files, tmp_path / "o.kprof").num_events

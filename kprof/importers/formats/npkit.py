@@ -29,7 +29,9 @@ _EVENT: Final = np.dtype([("type", "u1"), ("size", "<u4"), ("rest", "u1", 3), ("
 _GPU: Final = re.compile(r"gpu_events_rank_(\d{1,5})_buf_(\d{1,9})")
 _CPU: Final = re.compile(r"cpu_events_rank_\d{1,5}_channel_\d{1,9}")
 _SYNC_GPU, _SYNC_CPU = 1, 2
-_DEFINE: Final = re.compile(rb"#define\s+NPKIT_EVENT_(\w+?)_(ENTRY|EXIT)\s+(0[xX][0-9a-fA-F]+|\d+)")
+_DEFINE: Final = re.compile(
+    rb"#define\s+NPKIT_EVENT_(\w+?)_(ENTRY|EXIT)\s+(0[xX][0-9a-fA-F]{1,16}|\d{1,20})"
+)
 # Nearer pairs of times say less about the rate than the nominal one does.
 _LEAST_SYNC_NS: Final = 10**6
 _WHAT: Final = "a file of NPKit"
@@ -63,7 +65,13 @@ def _all(files: Sequence[Path]) -> Iterable[Path]:
 def _kinds(header: bytes) -> dict[int, tuple[str, bool]]:
     """The name of each type, and whether it is an entry."""
     found = _DEFINE.findall(header)
-    return {int(code, 0): (name.decode().lower(), end == b"ENTRY") for name, end, code in found}
+    return {_code(code): (name.decode().lower(), end == b"ENTRY") for name, end, code in found}
+
+
+def _code(text: bytes) -> int:
+    """A number as C has it: hexadecimal, octal or decimal."""
+    is_octal = text[:1] == b"0" and set(text) <= set(b"01234567")
+    return int(text, 16 if text[:2] in (b"0x", b"0X") else 8 if is_octal else 10)
 
 
 def _number(paths: dict[str, Path], name: str) -> Fraction:
