@@ -13,6 +13,7 @@ between GPUs. A class says how messages travel:
     ring        three ranks that send one way round only
     collective  eight ranks and nothing but collectives; every pair counts
     shared_counter  two ranks on one GPU, whose offset is 0
+    jitter      a network's 100 us and up to 50 us on top, any of it as likely
 
 Truth and estimate are compared at 25 moments of 1 or 10 s. Then pairs of which two messages were
 joined with each other's ends, at least 1 ms apart, beside the same pairs as they were. About five
@@ -103,9 +104,14 @@ def shared_counter(draw: np.random.Generator) -> World:
     return both_ways(world, lambda _, at: 8e2 + draw.exponential(mean_ns, len(at)), 500)
 
 
+def jitter(draw: np.random.Generator) -> World:
+    """No message is typical: what netem does with a delay and a jitter."""
+    return both_ways(_world(draw), lambda _, at: 1e5 + draw.uniform(0, 5e4, len(at)), 1000)
+
+
 CLASSES: dict[str, Callable[[np.random.Generator], World]] = {
     each.__name__: each
-    for each in (even, asymmetric, bursts, part, ring, collective, shared_counter)
+    for each in (even, asymmetric, bursts, part, ring, collective, shared_counter, jitter)
 }
 
 

@@ -34,7 +34,8 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.hosts import wire
-from kprof.capture.directory import read_manifest
+from kprof.aligning.messages import Messages
+from kprof.capture.directory import Capture, read_manifest
 from kprof.trace import Trace
 
 _NAME = "kprof-host"
@@ -167,6 +168,32 @@ def judge(path: Path, folder: Path) -> dict[str, Any]:
     }
 
 
+def asymmetry(path: Path, folder: Path) -> dict[str, int]:
+    """What the network alone does to an estimate that takes both directions for alike: half of what the fastest
+    messages of two ranks, and the means of the 100 fastest, differ in truth. Of the worst pair, in ns."""
+    delays: dict[tuple[int, int], np.ndarray] = {}
+    for each in Messages(Capture.open(path)).of_flows():
+        sent, seen = (
+            true_ns(json.loads((folder / f"truth-{rank}.json").read_text()), local_ns)
+            for rank, local_ns in ((each.before, each.sent_ns), (each.after, each.seen_ns))
+        )
+        delays[each.before, each.after] = np.sort(seen - sent)
+    both = [(there, delays[b, a]) for (a, b), there in delays.items() if a < b and (b, a) in delays]
+    return {
+        f"of_{count}_fastest": round(
+            max(abs(there[:count].mean() - back[:count].mean()) / 2 for there, back in both)
+        )
+        for count in (1, 100)
+    }
+
+
+def true_ns(clock: dict[str, float], local_ns: np.ndarray) -> np.ndarray:
+    """When a planted clock showed that."""
+    since_ns = (local_ns - clock["offset_ns"] - clock["origin_ns"]) / (1 + clock["rate"])
+    true: np.ndarray = int(clock["origin_ns"]) + np.rint(since_ns).astype(np.int64)
+    return true
+
+
 def run(given: Any) -> dict[str, Any]:
     """One recording, merged, aligned and judged."""
     names_of = (
@@ -191,6 +218,7 @@ def run(given: Any) -> dict[str, Any]:
         missing = read_manifest(path).missing_ranks
         result |= {"hosts": given.hosts, "namespaces": names is not None, "missing_ranks": missing}
         result |= {"load_after": round(os.getloadavg()[0], 1)} | judge(path, folder)
+        result["asymmetry_ns"] = asymmetry(path, folder)
     return result
 
 

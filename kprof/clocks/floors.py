@@ -12,7 +12,7 @@ That says how clocks drift. Where each lies as a whole is what keeps away from t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,7 @@ _SCALES: Final = (0.5, 0.25, 0.125, 0.0625)
 _MAX_STEPS: Final = 12
 _SMALLEST_STEP_NS: Final = 1.0
 # At how many moments of a window the least times are compared.
-_MOMENTS: Final = 8
+_MOMENTS: Final = 12
 # What holds lines that no message holds, as a part of what messages do.
 _HOLD: Final = 1e-6
 
@@ -35,9 +35,7 @@ def estimate(near: Near, offsets: Floats, bend_ns: float) -> Floats:
     away = keep_away(near, offsets)
     level = _level(near, away, bend_ns)
     # Every rank as a whole: where one window has all limits, its ends move alike.
-    knot, later = np.zeros_like(near.knot), np.full_like(near.later, 0.5)
-    whole = replace(near, knot=knot, later=later, most=near.margins(level))
-    level = level + keep_away(whole, np.zeros((2, offsets.shape[1])))[0]
+    level = level + keep_away(near.as_a_whole(level), np.zeros((2, offsets.shape[1])))[0]
     # Not further than the first limit in the way.
     least, margins = near.margins(away), near.margins(level)
     is_worse = margins < np.minimum(least, 0.0)

@@ -18,9 +18,9 @@ from kprof.clocks.hulls import Floats
 
 Rows = NDArray[np.intp]
 
-_SCALES: Final = (4.0, 1.0, 0.25, 0.125, 0.0625)
+_SCALES: Final = (4.0, 1.0, 0.25, 0.125, 0.0625, 0.03125)
 # Where many limits outweigh one that is not met, smaller scales let the worst one count.
-_FINER: Final = tuple(2.0**-i for i in range(5, 15))
+_FINER: Final = tuple(2.0**-i for i in range(6, 15))
 _MAX_STEPS: Final = 12
 _LEAST_GAIN: Final = 1e-4
 _SHORTEST_STEP: Final = 1 / 64
@@ -49,6 +49,23 @@ class Near:
         ]
         margins: Floats = self.most - ends[0] * (1 - self.later) - ends[1] * self.later
         return margins
+
+    def as_a_whole(self, offsets: Floats) -> Near:
+        """Limits of how far ranks as a whole may be from lines through `offsets`. What counts alike
+        for a pair has one room: limits with more would outweigh tighter ones."""
+        pair = np.unique(np.stack([self.before, self.after]), axis=1, return_inverse=True)[
+            1
+        ].ravel()
+        least = np.full(pair.max() + 1, np.inf)
+        np.minimum.at(least, pair, self.room)
+        return Near(
+            self.before,
+            self.after,
+            np.zeros_like(self.knot),
+            np.full_like(self.later, 0.5),
+            self.margins(offsets),
+            least[pair],
+        )
 
     def rows(self, rows: Rows) -> Near:
         """Only these limits."""

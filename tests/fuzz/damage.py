@@ -103,7 +103,9 @@ def _enrich(capture: Capture) -> None:
         ),
     )
     assert rich.alignment is not None
-    pair = m.PairClock(0, 1, 3.0, 0.1, 20.0, 90.0, 1000, 3, "peer ping-pong", 180.0, 2.0)
+    pair = m.PairClock(
+        0, 1, 3.0, 0.1, 20.0, 90.0, 1000, 3, "peer ping-pong", 180.0, 2.0, {"two ways": 7.0}
+    )
     aligned = msgspec.structs.replace(rich.alignment, pairs=(pair,), notes=("a note",))
     data = msgspec.json.encode(msgspec.structs.replace(rich, alignment=aligned))
     (capture.path / MANIFEST_NAME).write_bytes(data)
