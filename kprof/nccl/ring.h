@@ -30,10 +30,10 @@ struct Header {
   int64_t rank;  // of the launcher's environment, -1 where there is none
   std::atomic<uint64_t> num_comms;
   uint64_t keeps_latest;  // 1: the latest events were asked for, so those that they overwrite are no loss
-  uint64_t machine;  // names the boot of the host whose clock it is; 0 where nobody says
+  uint64_t machine;       // names the boot of the host whose clock it is; 0 where nobody says
   alignas(64) std::atomic<uint64_t> num_events;
   alignas(64) std::atomic<uint64_t> num_refused;  // the place was in use: a writer has stalled for a whole ring
-  uint64_t keep_slowest;  // how many of the slowest calls a capture is to have; 0: all
+  uint64_t keep_slowest;                          // how many of the slowest calls a capture is to have; 0: all
 };
 
 struct Text {
