@@ -129,41 +129,31 @@ class Corner:
 
     def _play(self) -> Seen:
         assert self._pair
-        first_round = self._next_round
+        number, rounds = self._pair.index(self._group.rank), (self._num_rounds, self._next_round)
         self._next_round += self._num_rounds
         self._sights.clear(0, self._sights.size_bytes)
-        host, is_late = np.zeros((self._num_rounds, 3), np.int64), []
+        host, ended = np.zeros((self._num_rounds, 3), np.int64), [] if number == 0 else [0]
+        show, limit_ns = self._library.kprof_show, _TIMEOUT_S * 10**9
         shows = threading.Thread(
-            target=lambda: is_late.append(
-                self._library.kprof_show(
-                    self._host_address,
-                    host.ctypes.data,
-                    self._num_rounds,
-                    first_round,
-                    _TIMEOUT_S * 10**9,
-                )
+            target=lambda: ended.append(
+                show(self._host_address, host.ctypes.data, *rounds, limit_ns)
             )
         )
-        number = self._pair.index(self._group.rank)
         if number == 0:
             shows.start()
+        limit_ticks = int(_TIMEOUT_S * self._ticks_per_second)
+        words, sights = self._words.address, self._sights
         try:
             error = self._library.kprof_watch(
-                self._words.address,
-                number,
-                self._sights.address,
-                self._num_rounds,
-                first_round,
-                int(_TIMEOUT_S * self._ticks_per_second),
-                None,
+                words, number, sights.address, *rounds, limit_ticks, None
             )
-            ticks = self._sights.read(0, self._sights.size_bytes).view(np.int64)
+            ticks = sights.read(0, sights.size_bytes).view(np.int64)
         finally:
             if number == 0:
                 shows.join()
         if error:
             raise RuntimeError(error_text(self._library, error))
-        if any(is_late):
+        if ended != [0]:
             raise RuntimeError(f"a GPU did not answer its host within {_TIMEOUT_S} s")
         device = ticks_to_ns(ticks.reshape(-1, 3).copy(), self._ticks_per_second)
         return Seen(device, host if number == 0 else None)
