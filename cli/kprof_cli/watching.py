@@ -53,7 +53,8 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     Events count when they are written to disk: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
-    from kprof.nccl.live import Behind, CollectiveWaits
+    from kprof.nccl.live import Behind
+    from kprof.nccl.waited import CollectiveWaits
     from kprof.recording.launches.pace import BURSTS_S, Look, paces
     from kprof.recording.launches.progress import read_progress
 
@@ -209,7 +210,7 @@ def hang(path: Path = Path("run.kprof"), is_json: bool = False) -> None:
     """
     from kprof.hangs.look import look_at
     from kprof.hangs.report import lines_of
-    from kprof.nccl.live import with_collectives
+    from kprof.nccl.stalls import with_collectives
 
     found = with_collectives(look_at(path), unfinished_of(path))
     if is_json:

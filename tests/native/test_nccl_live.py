@@ -14,15 +14,11 @@ from nccl_host import KPROF, build_driver, build_host
 import kprof
 from in_process import run_kprof
 from kprof.hangs.report import Hang
-from kprof.nccl.live import (
-    Behind,
-    CollectivesWatch,
-    CollectiveWaits,
-    counts_of,
-    with_collectives,
-)
+from kprof.nccl.live import Behind, counts_of
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import rings_in
+from kprof.nccl.stalls import CollectivesWatch, with_collectives
+from kprof.nccl.waited import CollectiveWaits
 from kprof.recording.launches.pace import Look, describe_pace, paces
 from kprof.recording.launches.progress import NUM_PEERS, metrics_text, read_progress
 

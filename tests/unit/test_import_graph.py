@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from import_graph import circles, import_graph
@@ -45,3 +48,14 @@ def test_what_a_circle_is() -> None:
 
 def is_in(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
+
+
+def test_a_process_that_records_loads_nothing_that_only_watching_needs() -> None:
+    code = (
+        "import sys, kprof.recording.launches.progress\n"
+        "print(*(name for name in sys.modules if name.startswith(('kprof.hangs', 'kprof.clocks'))))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == []

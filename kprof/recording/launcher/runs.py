@@ -19,8 +19,8 @@ from kprof.capture.manifest import Overhead
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.hangs.watch import Directory, HangWatch, Watch, hang_after_of
-from kprof.nccl.live import CollectivesWatch
 from kprof.nccl.plugin import DIR_VARIABLE
+from kprof.nccl.stalls import CollectivesWatch
 from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.launcher.forwarding import forwarding_signals
 from kprof.recording.launcher.stopping import RecordingRanks, Say
