@@ -161,15 +161,21 @@ class _Fit:
                 found.setdefault(pair, {}).setdefault(other.name, []).append(off_ns)
         return found
 
-    def others_ns(self, pair: Pair) -> dict[str, float]:
-        """By other path: the median over the calibrations."""
-        by_path = self._others_off_ns.get(pair, {})
-        return {name: float(np.median(off_ns)) for name, off_ns in by_path.items()}
+    @cached_property
+    def others_ns(self) -> dict[Pair, dict[str, float]]:
+        """By pair and other path: the median over the calibrations."""
+        return {
+            pair: {name: float(np.median(off_ns)) for name, off_ns in by_path.items()}
+            for pair, by_path in self._others_off_ns.items()
+        }
 
-    def _scatter_ns(self, pair: Pair) -> float:
-        """How far the other paths move from calibration to calibration."""
-        by_path = self._others_off_ns.get(pair, {})
-        return math.hypot(*(float(np.std(off_ns)) for off_ns in by_path.values()))
+    @cached_property
+    def _scatter_ns(self) -> dict[Pair, float]:
+        """How far the other paths of a pair move from calibration to calibration."""
+        return {
+            pair: math.hypot(*(float(np.std(off_ns)) for off_ns in by_path.values()))
+            for pair, by_path in self._others_off_ns.items()
+        }
 
     def pair_bounds_ns(self, pair: Pair, idx: int) -> tuple[float, float]:
         """Stated and rigorous bound at one calibration, from the pair's sample.
@@ -180,9 +186,10 @@ class _Fit:
         if sample is None:
             return math.inf, math.inf
         off_ns = abs(self.contradictions_ns[idx][pair])
-        estimates_ns = [0.0, *self.others_ns(pair).values()]
+        estimates_ns = [0.0, *self.others_ns.get(pair, {}).values()]
         checked_ns = max(self.residue_ns(pair, idx), *map(abs, estimates_ns))
-        stated = stated_bound_ns(sample, self.floor_ns, checked_ns, self._scatter_ns(pair))
+        scatter_ns = self._scatter_ns.get(pair, 0.0)
+        stated = stated_bound_ns(sample, self.floor_ns, checked_ns, scatter_ns)
         stated = max(stated, min(float(np.ptp(estimates_ns)), sample.rigorous_bound_ns))
         return stated + off_ns, sample.rigorous_bound_ns + off_ns
 
@@ -219,7 +226,7 @@ class _Fit:
             method=method,
             round_trip_ns=min((sample.round_trip_ns for sample in samples), default=0.0),
             residue_ns=max(residues) if self.has_triangles and samples else None,
-            others_ns=self.others_ns(pair),
+            others_ns=self.others_ns.get(pair, {}),
         )
 
 

@@ -8,7 +8,7 @@ far its limits are apart. It begins large: then Newton's method finds the way fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -53,19 +53,12 @@ class Near:
     def as_a_whole(self, offsets: Floats) -> Near:
         """Limits of how far ranks as a whole may be from lines through `offsets`. What counts alike
         for a pair has one room: limits with more would outweigh tighter ones."""
-        pair = np.unique(np.stack([self.before, self.after]), axis=1, return_inverse=True)[
-            1
-        ].ravel()
+        pairs = np.stack([self.before, self.after])
+        pair = np.unique(pairs, axis=1, return_inverse=True)[1].ravel()
         least = np.full(pair.max() + 1, np.inf)
         np.minimum.at(least, pair, self.room)
-        return Near(
-            self.before,
-            self.after,
-            np.zeros_like(self.knot),
-            np.full_like(self.later, 0.5),
-            self.margins(offsets),
-            least[pair],
-        )
+        knot, later = np.zeros_like(self.knot), np.full_like(self.later, 0.5)
+        return replace(self, knot=knot, later=later, most=self.margins(offsets), room=least[pair])
 
     def rows(self, rows: Rows) -> Near:
         """Only these limits."""
