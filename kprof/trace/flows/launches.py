@@ -159,8 +159,8 @@ def is_lossy(manifest: Manifest) -> bool:
 def has_lost(info: RankInfo) -> bool:
     """Whether events of a rank are missing."""
     counts = info.counts
-    lost = (counts.dropped, counts.torn_chunks, counts.unsplit_launches, counts.overwritten_runs)
-    return any(lost) or bool(counts.left_out_launches)
+    damaged = (counts.torn_chunks, counts.unsplit_launches, counts.overwritten_runs)
+    return any((counts.dropped, counts.left_out_launches, *damaged))
 
 
 def _sequence(info: RankInfo) -> list[LaunchName]:
