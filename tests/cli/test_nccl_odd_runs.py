@@ -16,15 +16,10 @@ from in_process import run_kprof
 from kprof.importers.formats.flight_recorder import found_since
 
 sys.path.append(str(Path(__file__).parents[1] / "native"))
-from nccl_host import build_driver, build_host, record
+from nccl_host import record, tools
 
+__all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tools")
-    return build_host(folder), build_driver(folder)
 
 
 def recorded(tools, output: Path, *options: str, abi: int = 7):

@@ -19,7 +19,7 @@ import kprof
 from in_process import run_kprof
 
 sys.path.append(str(Path(__file__).parents[1] / "native"))
-from nccl_host import KPROF, build_driver, build_host, record
+from nccl_host import KPROF, build_driver, record, tools
 
 from kprof.capture.shared_memory import memory_of
 from kprof.capture.started import Begun, write_begun
@@ -28,13 +28,8 @@ from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import RECORD, rings_in
 from kprof.recording.finishing.recover import recover
 
+__all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tools")
-    return build_host(folder), build_driver(folder)
 
 
 def recorded(tools, output: Path, *options: str, abi: int = 7, has_gpu: bool = True):

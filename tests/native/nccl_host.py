@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from in_process import run_kprof
 
 FOLDER = Path(__file__).parent / "nccl"
@@ -27,6 +29,13 @@ def build_driver(folder: Path, name: str = "libcuda.so.1") -> Path:
         ["cc", "-shared", "-fPIC", soname, FOLDER / "fake_driver.c", "-o", driver], check=True
     )
     return driver
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The host, and a driver for it."""
+    folder = tmp_path_factory.mktemp("tools")
+    return build_host(folder), build_driver(folder)
 
 
 # As it is where the shell has no `kprof`.

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from nccl_host import build_driver, build_host
+from nccl_host import tools
 
 from in_process import run_kprof
 from kprof import analysis
@@ -25,6 +25,7 @@ from kprof.recording.finishing.recover import recover
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
+__all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
 
 RANKS, STEPS, LATE_NS, WORK_NS = 4, 12, 233_000, 60_000
@@ -33,12 +34,6 @@ REGIONS = """
 REGION(R_MULTIPLY, "multiply", compute)
 REGION(R_SUM, "sum", compute)
 """
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tools")
-    return build_host(folder), build_driver(folder)
 
 
 def recorded(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from nccl_host import KPROF, build_driver, build_host, record
+from nccl_host import KPROF, record, tools
 
 import kprof
 from kprof.capture.shared_memory import memory_of
@@ -19,13 +19,8 @@ from kprof.nccl.keeping import SlowestCalls, slowest, snapshot
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import KEPT, read_rings, rings_in
 
+__all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tools")
-    return build_host(folder), build_driver(folder)
 
 
 def play(tools, folder: Path, *options: str, ring_bytes: int = 1 << 20, **how: int) -> None:
