@@ -114,7 +114,10 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     return Buffer(*words_of(launch), build_name(regions.table, num_warps))
 
 
-def words_of(launch: LaunchBuffer) -> tuple[int, int, int, int]:
+Words = tuple[int, int, int, int]
+
+
+def words_of(launch: LaunchBuffer) -> Words:
     """The numbers of a Buffer."""
     options = launch.options | launch.first_block << FIRST_BLOCK_SHIFT
     return (

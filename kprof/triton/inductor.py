@@ -24,17 +24,20 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
+from kprof.abi import RECORDS_PER_CHUNK
 from kprof.devices.gpu import is_capturing
 from kprof.errors import RecorderError, TargetError
 from kprof.recording.endings.complaints import complain
+from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import recorder as process_recorder
-from kprof.triton.buffer import words_of
+from kprof.triton.buffer import Words, words_of
 from kprof.triton.compiled import note_launcher
 from kprof.triton.instrument import WORDS, with_whole_span, with_words
 from kprof.triton.regions import Regions
 
 if TYPE_CHECKING:
+    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.turns import Room
 
 # The tests launch kernels through the CachingAutotuner of these versions.
@@ -200,19 +203,38 @@ def _is_searched(tuner: Any) -> bool:
     return bool(meta.get("coordinate_descent_tuning") or meta.get("combo_tuning_groups"))
 
 
+_UNPREPARED: Final = (0, 0, 0, 0), None, None
+
+
 class _Copy:
     """An instrumented kernel, and the numbers that each of its launches needs."""
 
     def __init__(self, kernel: Any, name: str, regions: Regions, recorder: AnyRecorder) -> None:
         self.kernel = kernel
-        self.name, self._table, self._launch = name, regions.table, recorder.launch
+        self.name, self._table, self._recorder = name, regions.table, recorder
+        # By the number of blocks: the words of launch 0 with chunk 0, and what they are made for.
+        self._prepared: dict[int, tuple[Words, Arena, tuple[int, int]]] = {}
 
-    def words(self, x: int, y: int, z: int) -> tuple[int, int, int, int]:
+    def words(self, x: int, y: int, z: int) -> Words:
         """For the next launch on this grid; raises _Unrecorded if it is not recorded."""
-        launch = self._launch(self.name, self._table, num_blocks=x * y * z, shares_chunks=True)
-        if launch.arena == 0:
-            raise _Unrecorded
-        return words_of(launch)
+        num_blocks = x * y * z
+        placed = self._recorder.launch_whole(self.name, self._table, num_blocks)
+        if placed is None:
+            launch = self._recorder.launch(
+                self.name, self._table, num_blocks=num_blocks, shares_chunks=True
+            )
+            if launch.arena == 0:
+                raise _Unrecorded
+            return words_of(launch)
+        arena, number, first_chunk = placed
+        words, made_for, limits = self._prepared.get(num_blocks, _UNPREPARED)
+        if made_for is not arena or limits is not arena.limits:
+            num_chunks = -(-num_blocks // RECORDS_PER_CHUNK)
+            words = words_of(LaunchBuffer(arena.address, 0, 0, 1, num_chunks, *arena.limits))
+            self._prepared[num_blocks] = words, arena, arena.limits
+        # As words_of does.
+        arena_word, launch_word, first_word, rest = words
+        return arena_word, launch_word + 2 * number, first_word + 2 * first_chunk, rest
 
 
 def _copy_of(tuner: Any, recorder: AnyRecorder) -> _Copy:
@@ -246,12 +268,13 @@ def _launcher(tuner: Any, recorder: AnyRecorder) -> Callable[..., None]:
     Raises RecorderError, and what Triton raises.
     """
     original = tuner.launchers[0]
-    ours = _launcher_of_copy(tuner, _copy_of(tuner, recorder))
+    copy = _copy_of(tuner, recorder)
+    ours = _launcher_of_copy(tuner, copy)
     has_failed = False
 
     def launch(*args: Any, stream: Any, **kwargs: Any) -> None:
         nonlocal has_failed
-        if not has_failed:
+        if not has_failed and not recorder.leaves_out(copy.name):
             try:
                 ours(*args, stream=stream, **kwargs)
             except _Unrecorded:

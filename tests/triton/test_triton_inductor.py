@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -21,8 +21,13 @@ import torch  # noqa: E402
 
 from in_process import run_kprof  # noqa: E402
 from kprof.errors import TargetError  # noqa: E402
+from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
 from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
+from kprof.recording.rank.recorder import Recorder  # noqa: E402
+from kprof.recording.retention.drainer import Drainer  # noqa: E402
+from kprof.recording.retention.retention import Retention  # noqa: E402
+from kprof.regions import RegionTable  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 from kprof.triton import inductor  # noqa: E402
 from kprof.triton.buffer import words_of  # noqa: E402
@@ -423,3 +428,60 @@ def test_the_recorder_hears_of_captures_and_replays(
     assert FakeGraph.calls == expected
     said = "kprof: graphs may lose events: note room failed\n" if failing == "note room" else ""
     assert capsys.readouterr().err == said
+
+
+# The first kernel begins calls. The last launches reserve nothing.
+GRIDS = [("a", 64), ("b", 1800), ("b", 1), ("a", 64), ("b", 70_000), ("b", 0)] * 40
+
+
+def launched_words(
+    directory: Path, retention: Retention, *, at_once: bool
+) -> tuple[list[Any], int]:
+    """What launches on GRIDS get, None where they are left out; and how many went the short way."""
+    num_short = 0
+    regions = SimpleNamespace(table=RegionTable.of(["work"]))
+    recorder = Recorder(
+        directory, rank=0, world_size=1, regions=["work"], arena_bytes=1 << 20, retention=retention
+    )
+    address = recorder._turns.active.address
+    short_way = recorder.launch_whole
+
+    def launch_whole(*arguments: Any) -> Any:
+        nonlocal num_short
+        placed = short_way(*arguments) if at_once else None
+        num_short += placed is not None
+        return placed
+
+    recorder.launch_whole = launch_whole  # type: ignore[method-assign]
+    copies = {name: inductor._Copy(None, name, regions, recorder) for name in "ab"}  # type: ignore[arg-type]
+    every: list[Any] = []
+    for name, num_blocks in GRIDS:
+        every.append(None)
+        if at_once and recorder.leaves_out(name):
+            num_short += 1
+            continue
+        with suppress(inductor._Unrecorded):
+            first, *rest = copies[name].words(num_blocks, 1, 1)
+            every[-1] = first - address, *rest
+    log = recorder._launches
+    kernels = {kernel.name: kernel.num_launches for kernel in log._kernels.values()}
+    account = list(recorder._turns.active.account)
+    every.append((kernels, log.num_left_out, log.waiting(), account, list(recorder._numbers[:3])))
+    recorder.close()
+    return every, num_short
+
+
+@pytest.mark.parametrize("retention", [Retention(), Retention(drain=True)])
+def test_a_launch_is_the_same_the_short_way(
+    tmp_path: Path, retention: Retention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread empties arenas meanwhile, so that with `drain` calls are left out."""
+    monkeypatch.setattr(Drainer, "_run", lambda _: None)
+    with session(tmp_path / "short.kprof") as directory:
+        short, num_short = launched_words(directory, retention, at_once=True)
+    with session(tmp_path / "long.kprof") as directory:
+        long, none = launched_words(directory, retention, at_once=False)
+    assert none == 0
+    assert num_short > 0
+    assert short == long
+    assert (None in short) is retention.drain

@@ -30,6 +30,11 @@ assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
 assert abi.SWITCHES.fields is not None
 _IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["is_off"][1]
+# As globals, which are faster to read, for what every launch does.
+_FIRST_RESERVED: Final = Word.FIRST_RESERVED
+_NUM_WANTED: Final = Word.NUM_WANTED
+_NUM_RESERVING: Final = Word.NUM_RESERVING
+_RECORDS_PER_CHUNK: Final = abi.RECORDS_PER_CHUNK
 _ARENA_KIB_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["arena_kib"][1]
 
 
@@ -111,6 +116,20 @@ class Arena:
     def sharing_buffer(self, number: int, num_blocks: int) -> LaunchBuffer:
         """The buffer for a launch whose blocks have one event each, and share chunks."""
         return self.launch_buffer(number, -(-num_blocks // abi.RECORDS_PER_CHUNK), 1)
+
+    def reserve_whole(self, num_blocks: int) -> int | None:
+        """The first chunk of a launch for which `sharing_buffer` would just reserve; else None."""
+        account, (limit, num_cursors) = self.account, self.limits
+        num_chunks = -(-num_blocks // _RECORDS_PER_CHUNK)
+        first: int = account[_FIRST_RESERVED] - num_chunks
+        num_wanted = account[_NUM_WANTED] + num_chunks
+        is_odd = self._has_raised_limit or not num_chunks or num_wanted > NO_CHUNK
+        if first < limit * num_cursors or is_odd:
+            return None
+        account[_FIRST_RESERVED] = first
+        account[_NUM_WANTED] = num_wanted
+        account[_NUM_RESERVING] += 1
+        return first
 
     def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for a launch of which the arena's filter wants some tracks.

@@ -146,6 +146,8 @@ class Turns:
         self._num_rooms, self._max_rooms = 0, 0 if wanted.has_filter else abi.NUM_ROOMS
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
+        # The launching thread is about to launch on its current stream.
+        self.note_stream = self._streams.note
         self._retired: deque[Used] = deque()
         # Each with what it held before it was emptied.
         self._free: deque[tuple[Arena, ArenaState | None]] = deque(
@@ -224,10 +226,6 @@ class Turns:
     def wait(self) -> None:
         """Wait until no kernel runs on the device."""
         self.active.wait()
-
-    def note_stream(self) -> None:
-        """The launching thread is about to launch on its current stream."""
-        self._streams.note()
 
     def switch(self, end_launch: int) -> bool:
         """Let later launches use a free arena; returns whether there was one.

@@ -9,6 +9,7 @@ from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer
 
 if TYPE_CHECKING:
     from kprof.devices.groups import Group
+    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.turns import Room
     from kprof.regions import RegionsLike
 
@@ -36,6 +37,19 @@ class AnyRecorder:
         del kernel, regions, num_blocks, threads_per_block, tracks_per_block
         del is_replayed, shares_chunks
         return NULL_BUFFER
+
+    def launch_whole(
+        self, kernel: str, regions: RegionsLike, num_blocks: int
+    ) -> tuple[Arena, int, int] | None:
+        """The same in less time for a kernel whose blocks have one event each; None: call
+        `launch`."""
+        del kernel, regions, num_blocks
+        return None
+
+    def leaves_out(self, kernel: str) -> bool:
+        """Whether the next launch of a kernel is one that no arena has room for."""
+        del kernel
+        return False
 
     def finished(self) -> None:
         """All launches so far have finished."""

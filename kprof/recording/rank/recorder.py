@@ -35,6 +35,7 @@ from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, R
 if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.devices.groups import Group
+    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.ledger import Ledger
     from kprof.recording.arenas.turns import Room
     from kprof.recording.launches.delays import Delays
@@ -206,6 +207,47 @@ class Recorder(AnyRecorder):
             return arena.reserved_buffer(number, plan.tracks_per_block, plan.num_tracks)
         return new_tuple(LaunchBuffer, (arena.address, number) + (arena.claims or arena.open()))
 
+    def launch_whole(
+        self, kernel: str, regions: RegionsLike, num_blocks: int
+    ) -> tuple[Arena, int, int] | None:
+        """The arena, the number and the first chunk of a launch whose blocks have one event each.
+
+        Does the same as `launch` in a third of the time, where nothing but a reservation is due.
+        Elsewhere it does nothing and returns None: call `launch`.
+        """
+        plan = self._plans.get((kernel, num_blocks, 0, 0))
+        if not self._is_plain or plan is None or plan.regions is not regions:
+            return None
+        turns, drainer = self._turns, self._drainer
+        if self._is_capturing():
+            return None
+        if drainer is not None:
+            if turns.is_left_out or not drainer.may_skip(kernel):
+                return None
+            turns.note_stream()
+        arena = turns.active
+        first_chunk = arena.reserve_whole(num_blocks)
+        if first_chunk is None:
+            return None
+        self._num_calls = self._numbers[1] = self._num_calls + 1
+        self._launcher = get_ident()
+        number = self._launches.add(plan)
+        self._numbers[0] = number + 1
+        return arena, number, first_chunk
+
+    def leaves_out(self, kernel: str) -> bool:
+        """Whether the next launch of a kernel belongs to a call that is left out, and begins none.
+
+        Counts it then.
+        """
+        drainer = self._drainer
+        if not self._turns.is_left_out or not self._is_plain or drainer is None:
+            return False
+        if not drainer.is_within_call(kernel):
+            return False
+        self._num_calls = self._numbers[1] = self._num_calls + 1
+        return self._launches.leave_out_of(kernel)
+
     def _is_wanted(self, plan: Plan) -> bool:
         """Whether to record a launch, in a pause or a window of calls; the policy hears of it."""
         is_wanted = self._state is State.RECORDING and self._launches.is_wanted(plan)
@@ -323,6 +365,8 @@ class Recorder(AnyRecorder):
         self.is_recording = state in (State.RECORDING, State.PAUSED, State.CLOSED)
         has_window, has_policy = self._launches.wanted.has_window, self._drainer is not None
         self._is_selecting = state is State.PAUSED or has_window or has_policy
+        is_odd = has_window or self._has_filter or self._timer is not None
+        self._is_plain = state is State.RECORDING and not is_odd
         # A launch that finds no plan looks at the state.
         self._plans = {} if state.is_closed else self._launches.plans
 

@@ -93,6 +93,13 @@ class CallsOfAny(CallLengths):
             self._num_others = 0
         return super().note_launch(kernel)
 
+    def skip(self, kernel: str) -> bool:
+        """Whether the next launch begins no call; `note_launch` may miss it then."""
+        if kernel == self._kernel or not self._kernel or self._num_others >= _LONGEST_CALL:
+            return False
+        self._num_others += 1
+        return True
+
     def note_replay(self, graph: int) -> bool:
         """A graph is about to be replayed; returns whether a call begins with it."""
         if not self._kernel.startswith(_GRAPH):

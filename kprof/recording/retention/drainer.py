@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kprof.devices import gpu
+from kprof.rank_memory import Word
 from kprof.recording.endings import complaints
 from kprof.recording.retention.call_lengths import CallLengths, CallsOfAny
 from kprof.recording.retention.keeping import Keeper
@@ -46,6 +47,8 @@ class Drainer:
 
     # What wants to know of the workload's calls.
     calls: CallLengths | None = None
+    # Whether the next launch of a kernel surely begins no call, and need not be noted.
+    is_within_call: Callable[[str], bool] = staticmethod(lambda _: False)
 
     # A switch is due when this share of the active arena is in use. The rest has to last until the
     # next look, and until the next call of the recorder after that.
@@ -72,8 +75,10 @@ class Drainer:
         # Shares of the active arena that are wanted: when the call began, and of the largest call.
         self._share_at_call = self._share_of_call = 0.0
         self._works_since = time.monotonic()
+        self._due_chunks = self.due_share * keeper.turns.active.geometry.num_chunks
         if retention.drain:
-            self.calls = CallsOfAny(keeper.now_s)
+            self.calls = calls = CallsOfAny(keeper.now_s)
+            self.is_within_call = calls.skip
             keeper.rest = self._rest
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
@@ -97,6 +102,12 @@ class Drainer:
             is_new_call = self.calls.note_launch(kernel)
         self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
         self._check_room(kernel, num_tracks)
+
+    def may_skip(self, kernel: str) -> bool:
+        """Whether `note_launch` may miss the next launch, because nothing is due before it."""
+        turns = self._turns
+        is_due = self.is_due or turns.active.account[Word.NUM_WANTED] >= self._due_chunks
+        return self.is_within_call(kernel) and not (is_due and turns.has_free)
 
     def note_replay(self, graph: int) -> None:
         """A graph is about to be replayed on the current stream."""
