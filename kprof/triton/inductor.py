@@ -262,21 +262,31 @@ def _options_with_span(clone: Any, config: Any, meta: dict[str, Any]) -> dict[st
     return {**options, "ir_override": override_of(source, target, options)}
 
 
-def _launcher(tuner: Any, recorder: AnyRecorder) -> Callable[..., None]:
-    """A function for the place of Inductor's launcher, with its attributes.
+def _launcher(tuner: Any, recorder: AnyRecorder) -> FunctionType:
+    """Inductor's launcher with our runner: its function computes the grid and calls the runner.
 
     Raises RecorderError, and what Triton raises.
     """
+    import torch
+
     original = tuner.launchers[0]
     copy = _copy_of(tuner, recorder)
-    ours = _launcher_of_copy(tuner, copy)
+    clone = _tuner_of_copy(tuner, copy.kernel)
+    with torch.cuda.device(tuner.triton_meta["device"] or 0):
+        launcher = clone._precompile_config(original.config).make_launcher()
+    note_launcher(copy.name, launcher, getattr(tuner.device_props, "warp_size", None))
+    if getattr(launcher, "_is_static", False) != getattr(original, "_is_static", False):
+        raise RecorderError("torch would launch its copy in another way")
+    run, run_original = launcher.__globals__["runner"], _runner(original)
+    name, words, leaves_out = copy.name, copy.words, recorder.leaves_out
     has_failed = False
 
-    def launch(*args: Any, stream: Any, **kwargs: Any) -> None:
+    def runner(x: int, y: int, z: int, *rest: Any) -> None:
         nonlocal has_failed
-        if not has_failed and not recorder.leaves_out(copy.name):
+        if not has_failed and not leaves_out(name):
             try:
-                ours(*args, stream=stream, **kwargs)
+                # The kernel's arguments come last.
+                run(x, y, z, *rest, *words(x, y, z))
             except _Unrecorded:
                 pass
             except Exception as error:
@@ -285,34 +295,29 @@ def _launcher(tuner: Any, recorder: AnyRecorder) -> Callable[..., None]:
                 _tell(tuner, error)
             else:
                 return
-        original(*args, stream=stream, **kwargs)
+        run_original(x, y, z, *rest)
 
-    launch.__dict__.update(original.__dict__)
-    # Newer versions of torch take the runner out of a launcher that has this.
-    launch.__dict__.pop("_is_static", None)
-    launch.__dict__[_ORIGINAL] = original
-    return launch
-
-
-def _launcher_of_copy(tuner: Any, found: _Copy) -> FunctionType:
-    """Inductor's launcher, which launches our copy in place of the kernel."""
-    import torch
-
-    original = tuner.launchers[0]
-    clone = _tuner_of_copy(tuner, found.kernel)
-    with torch.cuda.device(tuner.triton_meta["device"] or 0):
-        launcher = clone._precompile_config(original.config).make_launcher()
-    note_launcher(found.name, launcher, getattr(tuner.device_props, "warp_size", None))
-    if getattr(launcher, "_is_static", False) != getattr(original, "_is_static", False):
-        raise RecorderError("torch would launch its copy in another way")
-    run = launcher.__globals__["runner"]
-
-    def runner(x: int, y: int, z: int, *rest: Any) -> None:
-        run(x, y, z, *rest, *found.words(x, y, z))
-
-    # Inductor's function computes the grid and calls the runner. The kernel's arguments come last.
     scope = {**launcher.__globals__, "runner": runner}
-    return FunctionType(original.__code__, scope, original.__name__, original.__defaults__)
+    ours = FunctionType(original.__code__, scope, original.__name__, original.__defaults__)
+    ours.__dict__.update(original.__dict__)
+    # Newer versions of torch take the runner out of a launcher that has this.
+    ours.__dict__.pop("_is_static", None)
+    ours.__dict__[_ORIGINAL] = original
+    return ours
+
+
+def _runner(launcher: Any) -> Callable[..., object]:
+    """The runner of Inductor's launcher for arguments that the launcher of a copy passes."""
+    scope = launcher.__globals__
+    run: Callable[..., object] = scope["runner"]
+    if "function" not in scope:
+        return run
+
+    def runner(x: int, y: int, z: int, stream: int, *rest: Any) -> None:
+        # The first two are the function and the metadata of the copy.
+        run(x, y, z, stream, scope["function"], scope["metadata"], *rest[2:])
+
+    return runner
 
 
 def _tuner_of_copy(tuner: Any, kernel: Any) -> Any:

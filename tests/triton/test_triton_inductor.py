@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -295,6 +295,19 @@ def test_whatever_of_ours_fails_inductor_launches_the_kernel(
         assert launched.by == [("Inductor", (3, 2, 1, 7, "x", 3))] * 2
     line = f"kprof: triton_poi_fused_doubled_0 of torch.compile is not recorded: {step} failed\n"
     assert capsys.readouterr().err == ("" if is_past else line)
+
+
+def test_inductor_launches_its_own_function_where_a_launcher_names_it() -> None:
+    """Launchers that are not static pass the compiled function and its metadata."""
+    calls: list[tuple[Any, ...]] = []
+
+    def runner(*arguments: Any) -> None:
+        calls.append(arguments)
+
+    scope = {"runner": runner, "function": "theirs", "metadata": "their metadata"}
+    launcher = FunctionType((lambda: None).__code__, scope)
+    inductor._runner(launcher)(1, 2, 3, 7, "ours", "our metadata", None, "x", "n")
+    assert calls == [(1, 2, 3, 7, "theirs", "their metadata", None, "x", "n")]
 
 
 def test_nothing_of_ours_happens_while_a_graph_is_captured(
