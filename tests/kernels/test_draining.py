@@ -433,18 +433,22 @@ def test_launches_that_reserve_enough_switch_without_a_look(
     assert has_switched == [False] * 6 + [True] * 2
 
 
+@pytest.mark.parametrize("limit", ["MAX_SUMMARISED", "MAX_SUMMARISED_BLOCKS"])
 @pytest.mark.parametrize(("most", "has_summary"), [(9, False), (10, True)])
 def test_a_process_does_not_wait_for_the_summary_of_a_long_run(
     library: ctypes.CDLL,
     tmp_path: Path,
     by_hand: None,
     monkeypatch: pytest.MonkeyPatch,
+    limit: str,
     most: int,
     has_summary: bool,
 ) -> None:
     """Readers make it: they have all cores, and nobody waits for the end of a workload then."""
     num_events = emitted(["run_places"], [1])
-    monkeypatch.setattr("kprof.recording.rank.closing.MAX_SUMMARISED", num_events * most // 10)
+    num_blocks = 3  # As new_buffer says.
+    size = num_events if limit == "MAX_SUMMARISED" else num_blocks
+    monkeypatch.setattr(f"kprof.recording.rank.closing.{limit}", size * most // 10)
     with kprof.session(tmp_path / "run.kprof", retention=DRAIN) as recorder:
         run_kernel(library, "run_places", new_buffer(recorder, "run_places"), 1, seed=1)
     assert bool(list((tmp_path / "run.kprof").glob("summary-*"))) == has_summary

@@ -17,6 +17,8 @@ from kprof.recording.retention.keeping import Keeper
 
 # A summary of so many events takes ten seconds, in which the process of the workload cannot end.
 MAX_SUMMARISED: Final = 1 << 24
+# So does one of so many blocks, because it has rows of its own for each.
+MAX_SUMMARISED_BLOCKS: Final = 1 << 21
 
 
 def finish_rank(
@@ -47,7 +49,8 @@ def summarise_rank(directory: Path, info: RankInfo, world_size: int) -> None:
 
     Readers make one that is missing: it is worth neither failing nor a long wait.
     """
-    if info.counts.recorded <= MAX_SUMMARISED:
+    num_blocks = sum(row.num_blocks for row in info.launches)
+    if info.counts.recorded <= MAX_SUMMARISED and num_blocks <= MAX_SUMMARISED_BLOCKS:
         with contextlib.suppress(CaptureError):
             write_summary(directory, info, world_size)
 
