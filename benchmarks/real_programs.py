@@ -1,17 +1,21 @@
-"""What `kprof record --inductor` costs programs of others, on one GPU: medians of steps, in turn without and with it.
+"""What `kprof record --inductor` costs programs of others, on one GPU.
 
     python -m benchmarks.real_programs FOLDER
     python -m benchmarks.real_programs FOLDER --only graphs --rounds 2
 
-`--only` takes the cases whose names have that text: 2 rounds of one take about 3 minutes. Leaves real_programs.json in FOLDER: per program and way the medians of all runs in ms, exit codes, and the events. The
-floor is Inductor's own kernel and launch with four numbers more that nobody reads, so that a recorder could hardly cost
-less. In "one place" every replay of a graph records at the places of the first one, and overwrites it: the floor of known
-places. Takes turns until BUDGET_S is over, each way at least once.
+Leaves real_programs.json in FOLDER. A machine's processors are faster at times, by more than the bars. So training and
+inference take turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on; steps of calls that
+are left out are listed apart. A graph cannot change its kernels: there, plain and recorded processes take turns, ROUNDS
+times each. Inductor compiles in the process itself: its workers would still be busy while steps are timed.
+
+The floor is Inductor's own kernel and launch with four numbers more that nobody reads: a recorder can hardly cost less.
+`--only` takes the cases whose names have that text.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import re
@@ -29,21 +33,19 @@ from benchmarks.runs import ROOT
 PROGRAMS = ROOT / "tests" / "real" / "programs"
 # The mode, the layers, the steps that are timed.
 CASES = {
-    "training, 4 layers": ("train", "4", "100"),
-    "inference, 2 layers": ("eval", "2", "200"),
-    "inference with CUDA graphs, 2 layers": ("decode", "2", "200"),
+    "training, 4 layers": ("train", "4", "300"),
+    "inference, 2 layers": ("eval", "2", "1200"),
+    "inference with CUDA graphs, 2 layers": ("decode", "2", "300"),
 }
-# Options of `kprof record`; "--floor" and "--one-place" are ours.
-WAYS: dict[str, list[str] | None] = {
-    "plain": None,
+# Options of `kprof record`; "--floor" is ours.
+TURNS = {
     "recorded": ["--inductor"],
+    "one arena": ["--inductor", "--arena-size", "4GiB"],
     "floor": ["--inductor", "--floor"],
-    "one place": ["--inductor", "--one-place", "--arena-size", "2GiB"],
-    "one arena": ["--inductor", "--arena-size", "2GiB"],
 }
+STEPS_OF_A_TURN = 15
 ROUNDS = 3
-BUDGET_S = 240.0
-LIMIT_S = 120
+LIMIT_S = 150
 
 
 def leave_kernels_alone() -> None:
@@ -60,34 +62,73 @@ def leave_kernels_alone() -> None:
     inductor._Copy.words = words  # type: ignore[method-assign]
 
 
-def keep_places() -> None:
-    """From now on, in this process, captured launches get places as others do, once for all replays."""
-    from kprof.recording.rank import recorder
+def take_turns() -> None:
+    """From now on, in this process, launchers change every STEPS_OF_A_TURN steps; at the end, prints the times.
 
-    def buffer(keeper: Any, _: object, plan: Any, number: int, **__: object) -> Any:
-        keeper.decoder.replays.add(keeper.launches.row(number, plan))
-        return keeper.turns.active.sharing_buffer(number, plan.num_blocks)
+    A step of the programs ends with torch.cuda.synchronize().
+    """
+    import torch
 
-    setattr(recorder, "captured_buffer", buffer)  # noqa: B010
+    from kprof.triton import inductor
+
+    tuners: list[Any] = []
+    recorders: set[Any] = set()
+    take_over, synchronize = inductor._Copies.take_over, torch.cuda.synchronize
+    times_ms: dict[str, list[float]] = {"plain": [], "ours": [], "left out": []}
+    state: dict[str, Any] = {"begin_s": 0.0, "steps": 0, "now": "ours", "launchers": []}
+
+    def take_over_noted(copies: Any, tuner: Any) -> None:
+        take_over(copies, tuner)
+        is_ours = [hasattr(each, inductor._ORIGINAL) for each in tuner.launchers] == [True]
+        if is_ours and tuner not in tuners:
+            tuners.append(tuner)
+            state["launchers"].append(tuner.launchers)
+            recorders.add(copies.recorder)
+
+    def change() -> None:
+        state["now"] = "ours" if state["now"] == "plain" else "plain"
+        for tuner, ours in zip(tuners, state["launchers"], strict=True):
+            original = [getattr(ours[0], inductor._ORIGINAL)]
+            tuner.launchers = ours if state["now"] == "ours" else original
+            if hasattr(tuner, "_cached_launcher"):
+                tuner._cached_launcher = None
+
+    def end_step(*arguments: Any) -> None:
+        synchronize(*arguments)
+        took_ms = (time.perf_counter() - state["begin_s"]) * 1e3
+        # The first step of a turn finds other code in the caches.
+        if state["steps"] % STEPS_OF_A_TURN > 1:
+            is_left_out = state["now"] == "ours" and any(
+                each._turns.is_left_out for each in recorders
+            )
+            times_ms["left out" if is_left_out else state["now"]].append(took_ms)
+        state["steps"] += 1
+        if state["steps"] % STEPS_OF_A_TURN == 0:
+            change()
+        state["begin_s"] = time.perf_counter()
+
+    inductor._Copies.take_over = take_over_noted  # type: ignore[method-assign]
+    torch.cuda.synchronize = end_step
+    atexit.register(
+        lambda: print("turns", json.dumps({"kernels": len(tuners), "times_ms": times_ms}))
+    )
 
 
-CHANGES = {"--floor": leave_kernels_alone, "--one-place": keep_places}
+CHANGES = {"--floor": leave_kernels_alone, "--turns": take_turns}
 
 
-def run(folder: Path, case: str, way: str) -> dict[str, object]:
-    """One run; its median step, and what kprof says."""
-    options = WAYS[way]
+def run(folder: Path, case: str, options: list[str] | None) -> dict[str, Any]:
+    """One run; its median step, the times of its turns, and what kprof says."""
     capture = folder / "run.kprof"
     command = [sys.executable, str(PROGRAMS / "llama.py"), *CASES[case]]
     if options is not None:
-        if ours := [option for option in options if option in CHANGES]:
-            command[1:1] = ["-m", "benchmarks.real_programs", *ours]
-            options = [option for option in options if option not in CHANGES]
+        ours = [option for option in options if option in CHANGES]
+        command[1:1] = ["-m", "benchmarks.real_programs", *ours] if ours else []
         kprof = [sys.executable, "-m", "kprof_cli", "record", "--force", "-o", str(capture)]
-        command = [*kprof, *options, "--", *command]
-    begin = time.monotonic()
+        command = [*kprof, *(each for each in options if each not in CHANGES), "--", *command]
+    begin_s = time.monotonic()
     path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     try:
         answer = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
@@ -97,15 +138,34 @@ def run(folder: Path, case: str, way: str) -> dict[str, object]:
         return {"exit_code": None}
     found = re.search(r"time ([\d.]+)", answer.stdout)
     value = re.search(r"value (\S+)", answer.stdout)
+    turns = re.search(r"turns (.*)", answer.stdout)
     said = [line for line in answer.stderr.splitlines() if line.startswith("kprof")]
     return {
         "exit_code": answer.returncode,
         "step_ms": float(found[1]) if found else None,
+        "turns": shares(json.loads(turns[1])) if turns else None,
         "value": value[1] if value else None,
-        "whole_s": round(time.monotonic() - begin, 1),
-        "summary": answer.stdout.split("capture ")[-1].splitlines()[:12] if options else [],
+        "whole_s": round(time.monotonic() - begin_s, 1),
+        "summary": answer.stdout.split("capture ")[-1].splitlines()[1:5] if options else [],
         "said": said[:12],
         "errors": answer.stderr[-1500:] if answer.returncode else "",
+    }
+
+
+def shares(turns: dict[str, Any]) -> dict[str, Any]:
+    """Medians and quartiles of the turns, and how many percent longer than a plain step ours take."""
+    times_ms = {name: times for name, times in turns["times_ms"].items() if len(times) > 1}
+    quartiles = {name: statistics.quantiles(times, n=4) for name, times in times_ms.items()}
+    plain_ms = quartiles["plain"][1]
+    return {
+        "kernels": turns["kernels"],
+        "steps": {name: len(times) for name, times in times_ms.items()},
+        "quartiles_ms": {name: [round(ms, 4) for ms in each] for name, each in quartiles.items()},
+        "percent_longer": {
+            name: round(100 * (each[1] / plain_ms - 1), 1)
+            for name, each in quartiles.items()
+            if name != "plain"
+        },
     }
 
 
@@ -119,44 +179,33 @@ def main() -> None:
     arguments = parser.parse_args()
     folder: Path = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    results: dict[str, object] = {
-        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rounds": arguments.rounds,
-    }
-    every = {case: {way: [] for way in WAYS} for case in CASES if arguments.only in case}  # type: dict[str, dict[str, list[dict[str, object]]]]
-    deadline = time.monotonic() + BUDGET_S
-    for idx in range(arguments.rounds):
-        for case, runs in every.items():
-            if idx and time.monotonic() > deadline:
-                continue
-            for way in WAYS:
-                runs[way].append(run(folder, case, way))
-            medians = {
-                way: statistics.median(times)
-                for way, several in runs.items()
-                if (times := [each["step_ms"] for each in several if each.get("step_ms")])
-            }
-            results[case] = {"median_ms": medians, "runs": runs}
-            more = {
-                way: f"{100 * (each / medians['plain'] - 1):+.1f} %"
-                for way, each in medians.items()
-                if "plain" in medians
-            }
-            print(
-                idx,
-                case,
-                medians,
-                more,
-                [each[-1]["exit_code"] for each in runs.values()],
-                flush=True,
-            )
-            (folder / "real_programs.json").write_text(json.dumps(results, indent=1) + "\n")
+    results: dict[str, Any] = {"when": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+
+    def keep(case: str, way: str, ran: dict[str, Any]) -> None:
+        results.setdefault(case, {}).setdefault(way, []).append(ran)
+        turns = (ran.get("turns") or {}).get("percent_longer")
+        print(
+            case, way, ran["exit_code"], ran.get("step_ms"), turns, ran.get("summary"), flush=True
+        )
+        (folder / "real_programs.json").write_text(json.dumps(results, indent=1) + "\n")
+
+    for case, (mode, *_) in CASES.items():
+        if arguments.only not in case:
+            continue
+        if mode == "decode":
+            for _ in range(arguments.rounds):
+                keep(case, "plain", run(folder, case, None))
+                keep(case, "recorded", run(folder, case, ["--inductor"]))
+        else:
+            for way, options in TURNS.items():
+                keep(case, way, run(folder, case, [*options, "--turns"]))
 
 
 if __name__ == "__main__":
     if sys.argv[1] in CHANGES:
-        CHANGES[sys.argv[1]]()
-        sys.argv = sys.argv[2:]
+        while sys.argv[1] in CHANGES:
+            CHANGES[sys.argv.pop(1)]()
+        sys.argv = sys.argv[1:]
         runpy.run_path(sys.argv[0], run_name="__main__")
     else:
         main()
