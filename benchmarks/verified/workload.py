@@ -32,13 +32,12 @@ class Call(ctypes.Structure):
     _fields_ = [
         ("started", ctypes.c_uint64),
         ("packed", ctypes.c_uint64),
-        ("sink", ctypes.c_uint64),
         ("rank", ctypes.c_uint32),
         ("num_ranks", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
         ("items", ctypes.c_uint32),
-        ("pack_rounds", ctypes.c_uint32),
-        ("reduce_rounds", ctypes.c_uint32),
+        ("pack_ticks", ctypes.c_uint32),
+        ("reduce_ticks", ctypes.c_uint32),
     ]
 
 
@@ -67,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--calls", type=int, default=40)
     parser.add_argument("--items", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=20_000, help="of arithmetic, for an item")
+    parser.add_argument("--item-us", type=float, default=50.0, help="how long an item takes")
     parser.add_argument("--slow", action="append", default=[], metavar="REGION:RANK:FACTOR")
     parser.add_argument("--exit", type=int, default=0)
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
@@ -128,14 +127,20 @@ def run_calls(
         delays=delays_of_environment(),
     )
     address, flags = memory.address, 4 * group.world_size**2
-    rounds = [
-        round(arguments.rounds * factor_of(arguments.slow, region, group.rank))
+    library.ticks_per_second.restype = ctypes.c_uint64
+    ticks = [
+        round(
+            arguments.item_us
+            / 1e6
+            * library.ticks_per_second()
+            * factor_of(arguments.slow, region, group.rank)
+        )
         for region in ("pack", "reduce")
     ]
     recorder.align(group)
     for epoch in range(1, arguments.calls + 1):
-        places = address, address + flags, address + 2 * flags
-        call = Call(*places, group.rank, group.world_size, epoch, arguments.items, *rounds)
+        places = address, address + flags
+        call = Call(*places, group.rank, group.world_size, epoch, arguments.items, *ticks)
         group.barrier()
         buffer = recorder.launch("exchange", num_blocks=1, threads_per_block=1, tracks_per_block=1)
         if error := library.run_exchange(ctypes.byref(call), stream, buffer.packed()):
@@ -147,7 +152,7 @@ def run_calls(
 
 def main() -> int:
     arguments = parse_arguments()
-    memory = Memory(arguments.target, 3 * arguments.ranks**2)
+    memory = Memory(arguments.target, 2 * arguments.ranks**2)
     values: list[Any] = [None] * arguments.ranks
     barrier = threading.Barrier(arguments.ranks)
     # Ranks that start together would build together.
