@@ -20,7 +20,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
 from kprof.capture.printable import utf8
-from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording.endings import complaints, lifetime
 from kprof.recording.endings.signals import deferring_signals
@@ -84,6 +83,7 @@ class Recorder(AnyRecorder):
     ) -> None:
         from kprof.capture.claims import Claim
         from kprof.recording.launches.launch_log import LaunchLog
+        from kprof.recording.rank.opening import announce
         from kprof.recording.retention.policies import start_drainer
 
         check_rank(rank, world_size)
@@ -101,7 +101,7 @@ class Recorder(AnyRecorder):
         try:
             self._open(device, arena_bytes, delays)
             self._set_paused(not self._is_active())
-            self._announce()
+            announce(self._directory, self.rank, self.world_size, self, self._waits)
             policy = self._keeper, self._retention, self._stop_for, self.note
             self._drainer = start_drainer(*policy, world_size)
             self._enter(self._state)
@@ -113,49 +113,19 @@ class Recorder(AnyRecorder):
 
     def _open(self, device: str, arena_bytes: int, delays: Delays | None) -> None:
         """Measure the device and allocate the arenas."""
-        from kprof.devices.gpu import capture_reader
-        from kprof.recording.arenas.turns import Turns
-        from kprof.recording.decoding.decode import Decoder
-        from kprof.recording.launches.progress import Progress
-        from kprof.recording.rank.outliving import begin_ledger, open_home
-        from kprof.recording.rank.rank_facts import RankFacts
-        from kprof.recording.rank.waits import Waits
-        from kprof.recording.retention.keeping import Keeper
+        from kprof.recording.rank.opening import open_parts
 
-        kept = self._retention
-        num_arenas, total_bytes = kept.num_arenas, kept.total_bytes(arena_bytes)
-        launches, wanted = self._launches, self._launches.wanted
-        self._facts = RankFacts.measure(self.rank, device, wanted, self._schedule is not None)
-        self._is_capturing, clock = capture_reader(device), self._facts.base.clock
-        self._clocks = ClockKeeper(self._directory, self.rank, device, clock, launches)
-        place, note = (self._directory, self.rank), self._facts.notes.append
-        self._waits = Waits(*place, self.world_size, device, note)
-        home = open_home(*place, device, kept, total_bytes, note)
-        self._turns = Turns(total_bytes, device, wanted, num_arenas, self._waits.lines, home)
-        info, ids = self._facts.info, launches.region_ids
-        decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=bool(kept.ring_bytes))
-        self._progress = Progress(self._claim.progress, self._clocks.workload_s)
-        self._keeper = Keeper(*place, self._turns, decoder, launches, info, self._progress)
-        if home is not None:
-            begin_ledger(home.ledger, self._keeper, kept, info(decoder))
-            self._ledger = launches.ledger = home.ledger
-            launches.introducers.append(home.ledger.introduce)
-        launches.introducers.append(self._waits.introduce)
-        launches.recent = self._waits.recent_launches or launches.recent
+        launches, has_schedule = self._launches, self._schedule is not None
+        place, kept = (self._directory, self.rank, self.world_size), self._retention
+        parts = open_parts(
+            *place, device, kept, arena_bytes, launches, self._numbers, has_schedule=has_schedule
+        )
+        self._facts, self._clocks, self._waits, self._turns = parts[:4]
+        self._keeper, self._progress, self._ledger, self._is_capturing = parts[4:]
         self._observers = () if self._timer is None else (self._timer.observe,)
         if delays is not None:
+            clock, note = self._facts.base.clock, self._facts.notes.append
             delays.begin(self.rank, clock, self._turns.delay, launches, note, self._is_capturing)
-
-    def _announce(self) -> None:
-        """Let others know of this recorder: from here on the process may be told to stop."""
-        from kprof.capture.parts import remove_parts
-        from kprof.capture.started import announce_rank
-
-        remove_parts(self._directory, self.rank)
-        self._waits.open_stacks()
-        lifetime.import_what_closing_needs()
-        lifetime.add(self._directory, self.rank, self)
-        announce_rank(self._directory, self.rank, self.world_size)
 
     def launch(
         self,
@@ -218,14 +188,9 @@ class Recorder(AnyRecorder):
         plan = self._plans.get((kernel, num_blocks, 0, 0))
         if not self._is_plain or plan is None or plan.regions is not regions:
             return None
-        turns, drainer = self._turns, self._drainer
-        if self._is_capturing():
+        drainer, arena = self._drainer, self._turns.active
+        if self._is_capturing() or (drainer is not None and not drainer.may_skip(kernel)):
             return None
-        if drainer is not None:
-            if turns.is_left_out or not drainer.may_skip(kernel):
-                return None
-            turns.note_stream()
-        arena = turns.active
         first_chunk = arena.reserve_whole(num_blocks)
         if first_chunk is None:
             return None
@@ -241,9 +206,7 @@ class Recorder(AnyRecorder):
         Counts it then.
         """
         drainer = self._drainer
-        if not self._turns.is_left_out or not self._is_plain or drainer is None:
-            return False
-        if not drainer.is_within_call(kernel):
+        if drainer is None or not self._is_plain or not drainer.leaves_out(kernel):
             return False
         self._num_calls = self._numbers[1] = self._num_calls + 1
         return self._launches.leave_out_of(kernel)

@@ -107,7 +107,15 @@ class Drainer:
         """Whether `note_launch` may miss the next launch, because nothing is due before it."""
         turns = self._turns
         is_due = self.is_due or turns.active.account[Word.NUM_WANTED] >= self._due_chunks
-        return self.is_within_call(kernel) and not (is_due and turns.has_free)
+        may_switch = is_due and turns.has_free
+        if turns.is_left_out or may_switch or not self.is_within_call(kernel):
+            return False
+        turns.note_stream()
+        return True
+
+    def leaves_out(self, kernel: str) -> bool:
+        """Whether the next launch of a kernel is in a call that is left out, and begins none."""
+        return self._turns.is_left_out and self.is_within_call(kernel)
 
     def note_replay(self, graph: int) -> None:
         """A graph is about to be replayed on the current stream."""
