@@ -167,5 +167,5 @@ def test_sigusr1_saves_what_the_rings_hold(tools, tmp_path):
     run = kprof.open(output)
     held = sum(info.arena.used_bytes for info in run.manifest.ranks) // 64
     assert held > num_saved + (1 << 13)
-    # One is being written when the only thread is told to end.
-    assert sum(info.counts.dropped for info in run.manifest.ranks) <= 1
+    # Each rank is a thread, and may be writing one when the process is told to end.
+    assert sum(info.counts.dropped for info in run.manifest.ranks) <= 2
