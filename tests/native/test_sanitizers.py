@@ -105,7 +105,8 @@ def sanitized(
 
 
 # What runs every variant of every kernel, at both warp widths: of these files the tests that amd-test selects as well, for they
-# run code of devices. The other files are about clocks and planted faults. One process for each line.
+# run code of devices. The other files are about clocks and planted faults. One process for each line, and of each test a third
+# of the cases; `make soak` runs all.
 KERNEL_TESTS = [
     ("test_skinny_gemm.py",),
     ("test_all_reduce.py",),
@@ -133,7 +134,11 @@ def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
     result = sanitized(
         "address,undefined",
         runtime("libasan.so", "libubsan.so"),
-        {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"},
+        {
+            "ASAN_OPTIONS": "detect_leaks=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+            "KPROF_TEST_EVERY": os.environ.get("KPROF_TEST_STRIDE", "3"),
+        },
         [*PYTEST, *(f"tests/kernels/{name}" for name in files)],
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
