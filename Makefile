@@ -94,9 +94,9 @@ docs: $(VENV)/.ready-dev ## Build the documentation as a site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: soak
-soak: $(VENV)/.ready-dev ## What the tests try a sample of: 200 schedules of each kernel, 1000 examples of most properties, an interruption at every step
+soak: $(VENV)/.ready-dev ## What the tests try a sample of: 200 schedules of each kernel, 1000 examples of most properties, an interruption at every step, every case
 	KPROF_TEST_SEEDS=200 KPROF_TEST_STRIDE=1 $(BIN)/python -m pytest -q -n $(JOBS) -k "every_schedule or every_step" $(PYTEST_FLAGS) tests/kernels
-	KPROF_TEST_STRIDE=1 $(BIN)/python -m pytest -q -n $(JOBS) -k address_and_undefined $(PYTEST_FLAGS) tests/native/test_sanitizers.py
+	KPROF_TEST_EVERY=1 $(BIN)/python -m pytest -q -n $(JOBS) -m "sampled and not gpu" $(PYTEST_FLAGS)
 	KPROF_TEST_EXAMPLES=1000 $(BIN)/python -m pytest -q -n $(JOBS) -m "hypothesis and not gpu" $(PYTEST_FLAGS) tests/unit
 
 .PHONY: fuzz

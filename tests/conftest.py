@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +36,37 @@ if importlib.util.find_spec("hypothesis"):
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("kprof")
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave of a test that is marked `sampled(n)` its first case and one in n of the others, which
+    ones is up to the commit. KPROF_TEST_EVERY gives n for all tests; who names a case gets it."""
+    if any("[" in argument for argument in config.args):
+        return
+    given, commit = os.environ.get("KPROF_TEST_EVERY"), _commit()
+    seen: set[str] = set()
+
+    def is_left(item: pytest.Item) -> bool:
+        test = item.nodeid.partition("[")[0]
+        is_first = test not in seen
+        seen.add(test)
+        marker = item.get_closest_marker("sampled")
+        every = int(given or (marker.args[0] if marker else 1))
+        # By a hash: every third case would be the same kernel where there are three of them.
+        return is_first or zlib.crc32(f"{commit} {item.nodeid}".encode()) % every == 0
+
+    left = [item for item in items if is_left(item)]
+    if len(left) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
+        items[:] = left
 
 
 def _engine() -> ModuleType:

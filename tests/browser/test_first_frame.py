@@ -86,6 +86,7 @@ def screenshot(browser: Any, tmp_path: Path, name: str) -> None:
     assert browser.save_screenshot(str(folder / f"{name}.png"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["demo", *RECORDED])
 def test_the_first_frame_shows_slices_and_an_arrow(
     name: str, browser: Any, view: Callable[..., str], tmp_path: Path

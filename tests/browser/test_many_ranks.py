@@ -56,6 +56,7 @@ def open_page(browser: Any, page: Path, width: int, scheme: str) -> None:
             )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("look", LOOKS)
 def test_ribbon_and_timeline_are_readable(
     browser: Any, folder: Path, ranks_and_page: tuple[int, Path], look: str

@@ -22,8 +22,10 @@ def test_the_readme_says_what_to_type() -> None:
 
 @pytest.mark.slow
 def test_the_readmes_commands_work_in_a_fresh_checkout(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Python compiles what it imports. All of torch takes pip a minute.
+    monkeypatch.setenv("PIP_NO_COMPILE", "1")
     if not (ROOT / ".git").exists() or not shutil.which("make"):
         pytest.skip("needs make, and git's list of the files of a checkout")
     folder = checkout(tmp_path / "kprof")

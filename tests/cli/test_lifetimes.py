@@ -111,6 +111,7 @@ def count_events(path: Path) -> int:
     return int(pq.read_metadata(path).num_rows)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.ending)
 def test_what_is_emitted_is_recorded_or_dropped_or_named(tmp_path, case):
     run = tmp_path / "run.kprof"

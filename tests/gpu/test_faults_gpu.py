@@ -91,6 +91,7 @@ def check_all(output: Path, said: str) -> None:
     assert len(counts) == num_finished
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["trap", "illegal_address", "killed"])
 @pytest.mark.parametrize("kept", IN_HOST_MEMORY)
 def test_memory_of_the_host_outlives_the_process(tmp_path: Path, kept: str, how: str) -> None:

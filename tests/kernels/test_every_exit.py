@@ -40,8 +40,8 @@ FAULTS = {
     "Ctrl-C": KeyboardInterrupt(),
     "a disk that refuses": OSError(errno.EIO, os.strerror(errno.EIO)),
 }
-# Of all steps every fourth is tried, another one with each fault; `make soak` tries them all.
-STRIDE = int(os.environ.get("KPROF_TEST_STRIDE", "4"))
+# Of all steps every tenth is tried, another one with each fault; `make soak` tries them all.
+STRIDE = int(os.environ.get("KPROF_TEST_STRIDE", "10"))
 
 
 class Left:

@@ -75,6 +75,7 @@ def opened(tmp_path: Path) -> Trace:
     return trace
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("is_graph", [False, True])
 @pytest.mark.parametrize(
     ("retention", "moment"),

@@ -45,6 +45,7 @@ def wrong_shifts(body: list[str]) -> list[str]:
     return [line for line, by in shifts if not by.isdigit() or int(by) > 15]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.native
 @pytest.mark.parametrize("arch", HIP_ARCHS)
 @pytest.mark.parametrize("source", KERNELS, ids=lambda path: f"{path.parent.name}/{path.stem}")

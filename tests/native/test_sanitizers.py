@@ -127,6 +127,7 @@ PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "amd"]
 PYTEST += ["-k", f"not ({' or '.join(OF_VALUES_ALONE)})"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("files", KERNEL_TESTS, ids=" ".join)
 def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
     files: tuple[str, ...],
@@ -137,7 +138,7 @@ def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
         {
             "ASAN_OPTIONS": "detect_leaks=0",
             "UBSAN_OPTIONS": "print_stacktrace=1",
-            "KPROF_TEST_EVERY": os.environ.get("KPROF_TEST_STRIDE", "3"),
+            "KPROF_TEST_EVERY": os.environ.get("KPROF_TEST_EVERY", "3"),
         },
         [*PYTEST, *(f"tests/kernels/{name}" for name in files)],
     )

@@ -43,6 +43,7 @@ def device_code(source: str, target: Target, **defines: str) -> Path:
     return build_device_code(KERNELS / source / "kernel.hip", options(target, **defines))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_links_and_loads_for_amd(source: str) -> None:
     require(Target.HIP)
@@ -50,6 +51,7 @@ def test_links_and_loads_for_amd(source: str) -> None:
     assert library.kernel_num_variants() == SOURCES[source][0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_links_for_nvidia(source: str) -> None:
     """For sm_90; the tests below compile for sm_90a."""
@@ -76,6 +78,7 @@ def test_finds_its_registers_at_compile_time_on_amd(source: str) -> None:
         assert not [line for line in body if re.match(r"s_set_gpr_idx|v_movrel", line)], name
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defines", BUILDS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_spills_nothing_to_memory_on_nvidia(source: str, defines: dict[str, str]) -> None:
@@ -90,6 +93,7 @@ def test_spills_nothing_to_memory_on_nvidia(source: str, defines: dict[str, str]
     assert max(map(int, stacks)) <= (0 if defines else 16)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
 def test_compiled_out_is_the_code_of_a_kernel_without_kprof(

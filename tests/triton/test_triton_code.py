@@ -33,6 +33,7 @@ RECORDS_OF_A_HEADER = 3
 PAST_CACHES = r"^global_store_dwordx2 .* sc0 sc1$"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_off_is_the_code_of_a_kernel_without_kprof(target: str, name: str) -> None:
@@ -54,6 +55,7 @@ def test_a_constexpr_turns_it_off(target: str) -> None:
     assert off.instructions == plain.instructions
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_event_adds_one_store_and_its_atomics_lie_apart(target: str, name: str) -> None:
@@ -138,6 +140,7 @@ def hot_path_length(code: list[str]) -> int:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_spills_are_added(target: str, name: str) -> None:
