@@ -5,19 +5,18 @@
 
 The rank writes what it finds next to its records, for whoever looks for a hang:
 
-    run.kprof.unfinished/rank-00003.announced     SPAN x n, in the order in which they began
+    run.kprof.unfinished/rank-00003.answer   `spans`: SPAN x n, in the order in which they began
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from kprof import abi
-from kprof.hangs.lines import headers_in, read_rows
+from kprof.hangs.lines import headers_in
 
 SPAN: Final = np.dtype(
     [
@@ -146,9 +145,3 @@ def _spans(lines: np.ndarray, headers: np.ndarray, ticks_per_cycle: float) -> np
     after = np.where(_are_cycles(headers), np.rint(after * ticks_per_cycle).astype(np.int64), after)
     spans["start_ticks"] = headers["anchor_realtime_ticks"].astype(np.int64) + after
     return spans
-
-
-def read_open_spans(directory: Path, rank: int) -> np.ndarray:
-    """The announced spans that are open, as the rank said last (SPAN); none where it said
-    nothing."""
-    return read_rows(directory, rank, "announced", SPAN)

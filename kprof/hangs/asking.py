@@ -20,8 +20,7 @@ from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.capture.processes import SAVE_SIGNAL, STACKS_SIGNAL, signal_all, wait_until
 from kprof.capture.started import pids_here
 from kprof.errors import require
-from kprof.hangs.announced import read_open_spans
-from kprof.hangs.lines import read_waits
+from kprof.hangs.lines import read_answer, read_waits
 from kprof.hangs.stacks import parse_stack
 from kprof.private import read_plain
 
@@ -59,7 +58,7 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
     stacks = _ask_for_stacks(directory, pids)
     saving = _ask_to_save(directory, pids) if for_records else {}
     silent = _wait_for_parts(directory, saving)
-    spans = {rank: read_open_spans(directory, rank).tobytes() for rank in here}
+    spans = {rank: read_answer(directory, rank).spans for rank in here}
     return Answers(stacks, count_saved(directory), silent & frozenset(stacks), spans)
 
 

@@ -21,9 +21,9 @@ from kprof.capture.losses import GaveUp
 from kprof.capture.names import events_file_name, rank_file
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.capture.started import read_ranks_started
-from kprof.hangs.announced import read_open_spans
+from kprof.hangs.announced import SPAN
 from kprof.hangs.asking import Answers
-from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
+from kprof.hangs.lines import Kernel, RankWaits, read_answer, read_kernels, read_waits, rows_in
 from kprof.hangs.state import (
     Call,
     Condition,
@@ -143,7 +143,7 @@ def _with_records(
 ) -> RankState:
     """With what the rank has saved, and the announced spans of launches that have not ended."""
     spans = []
-    rows = read_open_spans(directory, state.rank)
+    rows = rows_in(read_answer(directory, state.rank).spans, SPAN)
     for row in rows[rows["launch"] >= state.num_finished]:
         track, call, region = _place_of(state.rank, row, launches)
         start_ticks, payload = int(row["start_ticks"]), int(row["payload"])
@@ -226,7 +226,7 @@ def _read_records(directory: Path, rank: int) -> Records | None:
     return Records(
         num_events,
         tuple(sent for events in reversed(found) for sent in events.sent),
-        read_tracks(directory, rank),
+        read_answer(directory, rank).blocks_begun(),
         _always_first([order for events in found for order in events.orders]),
         last_event,
     )

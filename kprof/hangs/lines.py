@@ -6,7 +6,7 @@
     run.kprof.unfinished/
       rank-00003.waits       in place of that file where it has no room in shared memory
       rank-00003.kernels     a JSON line for each kernel with its regions
-      rank-00003.tracks      which blocks had begun when the rank was asked
+      rank-00003.answer      what the rank said when it was asked: Answer, as MessagePack
 
 It outlives the process that writes it: whoever reads it needs no GPU, no interpreter lock and no
 answer. A GPU that cannot write to such a file has lines of its own, which are copied when somebody
@@ -60,6 +60,27 @@ class Kernel(msgspec.Struct, frozen=True):
     number: int = 0
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """Rows, as bytes: launch and block of the tracks that had begun, and the announced spans that
+    were open (SPAN of announced.py)."""
+
+    tracks: bytes = b""
+    spans: bytes = b""
+
+    def blocks_begun(self) -> dict[int, frozenset[int]]:
+        """The blocks that had begun, by launch."""
+        pairs = rows_in(self.tracks, np.dtype("(2,)<u4"))
+        return {
+            int(launch): frozenset(pairs[pairs[:, 0] == launch, 1].tolist())
+            for launch in np.unique(pairs[:, 0])
+        }
+
+
+def rows_in(content: bytes, kind: np.dtype) -> np.ndarray:
+    """The whole rows."""
+    return np.frombuffer(content, kind, len(content) // kind.itemsize)
+
+
 def _lines_name(rank: int) -> str:
     return f"rank-{rank:05d}"
 
@@ -84,36 +105,21 @@ def tracks_in(chunks: np.ndarray) -> np.ndarray:
     return np.unique(np.stack([headers["launch"], headers["block"]], axis=1), axis=0)
 
 
-def write_tracks(directory: Path, rank: int, tracks: list[np.ndarray]) -> None:
-    """Say which blocks had begun, as `tracks_in` found them."""
-    pairs = np.concatenate([np.empty((0, 2), np.uint32), *tracks])
-    write_rows(directory, rank, "tracks", pairs.astype("<u4"))
+def write_answer(directory: Path, rank: int, tracks: list[np.ndarray], spans: np.ndarray) -> None:
+    """Say which blocks had begun, as `tracks_in` found them, and which announced spans are open;
+    nothing where the disk refuses."""
+    pairs = np.concatenate([np.empty((0, 2), np.uint32), *tracks]).astype("<u4")
+    answer = msgspec.msgpack.encode(Answer(pairs.tobytes(), spans.tobytes()))
+    path = rank_file(directory, rank, "answer")
+    with contextlib.suppress(CaptureError), completing(path) as temporary:
+        temporary.write_bytes(answer)
 
 
-def read_tracks(directory: Path, rank: int) -> dict[int, frozenset[int]]:
-    """The blocks that had begun, by launch."""
-    pairs = read_rows(directory, rank, "tracks", np.dtype("(2,)<u4"))
-    return {
-        int(launch): frozenset(pairs[pairs[:, 0] == launch, 1].tolist())
-        for launch in np.unique(pairs[:, 0])
-    }
-
-
-def write_rows(directory: Path, rank: int, what: str, rows: np.ndarray) -> None:
-    """What a rank tells whoever looks; nothing where the disk refuses."""
-    with (
-        contextlib.suppress(CaptureError),
-        completing(rank_file(directory, rank, what)) as temporary,
-    ):
-        temporary.write_bytes(rows.tobytes())
-
-
-def read_rows(directory: Path, rank: int, what: str, kind: np.dtype) -> np.ndarray:
-    """What the rank told last; no rows where it told nothing."""
-    content = b""
-    with contextlib.suppress(OSError):
-        content = read_plain(rank_file(directory, rank, what))
-    return np.frombuffer(content[: len(content) // kind.itemsize * kind.itemsize], kind)
+def read_answer(directory: Path, rank: int) -> Answer:
+    """What the rank said last; nothing where it said nothing, or the file is damaged."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.msgpack.decode(read_plain(rank_file(directory, rank, "answer")), type=Answer)
+    return Answer()
 
 
 def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:

@@ -19,7 +19,7 @@ from kprof.capture.claims import Claim
 from kprof.errors import KprofError
 from kprof.hangs import now
 from kprof.hangs.announced import SPAN
-from kprof.hangs.lines import NUM_LINES, WaitsWriter, write_rows
+from kprof.hangs.lines import NUM_LINES, WaitsWriter, write_answer
 from kprof.recording.launches.progress import Progress, read_progress
 from kprof.regions import parse_regions
 from kprof_cli import watching
@@ -141,7 +141,7 @@ def test_announced_spans_are_shown_while_a_run_stands_still(
 
     def answer(where: Path, *, for_records: bool) -> None:
         asked.append(for_records)
-        write_rows(where, 0, "announced", spans if len(asked) < 3 else spans[:0])
+        write_answer(where, 0, [], spans if len(asked) < 3 else spans[:0])
 
     monkeypatch.setattr(now, "ask", answer)
     in_gemm = "rank 0 block 7 warp 0 is in gemm{} (inside tile) (call 0 of combine)"

@@ -19,9 +19,10 @@ from harness import Broken
 from kprof import abi
 from kprof.capture.started import announce_rank
 from kprof.errors import KprofError
+from kprof.hangs.announced import SPAN
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run
-from kprof.hangs.lines import NUM_LINES, WaitsWriter
+from kprof.hangs.lines import NUM_LINES, WaitsWriter, write_answer
 from kprof.hangs.report import lines_of, make_report, read_hang, write_hang
 from kprof.regions import parse_regions
 from launching import tell_launch
@@ -63,6 +64,9 @@ def write_run(random: np.random.Generator, folder: Path) -> Path:
             line["warp"] = random.choice([0, 3, abi.BLOCK_TRACK_WARP])
             line["held"], line["wanted"] = random.integers(9, size=2)
         writer.write_lines(lines)
+        spans = np.zeros(int(random.integers(3)), SPAN)
+        spans["launch"], spans["region"] = random.integers(6), random.integers(1, 4)
+        write_answer(directory, rank, [random.integers(8, size=(4, 2), dtype=np.uint32)], spans)
         announce_rank(directory, rank, NUM_RANKS)
     return directory
 

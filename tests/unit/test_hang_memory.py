@@ -18,13 +18,17 @@ from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remo
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
 from kprof.hangs import lines
+from kprof.hangs.announced import SPAN
 from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import (
     HANG_BYTES,
     NUM_LINES,
+    Answer,
     WaitsWriter,
+    read_answer,
     read_kernels,
     read_waits,
+    write_answer,
 )
 from kprof.recording.rank import waits as recording_waits
 from kprof.recording.rank.waits import Waits
@@ -206,10 +210,22 @@ def test_a_kernel_that_a_full_disk_cut_short_does_not_rename_the_next(run: Path)
     assert [kernel.name for kernel in read_kernels(run, 0)] == ["an unknown kernel", "combine"]
 
 
+def test_an_answer_is_read_whole_or_not_at_all(run: Path) -> None:
+    assert read_answer(run, 0) == Answer()
+    tracks = [np.array([[4, 1], [4, 2]], np.uint32), np.array([[5, 0]], np.uint32)]
+    write_answer(run, 0, tracks, np.zeros(1, SPAN))
+    answer = read_answer(run, 0)
+    assert answer.blocks_begun() == {4: frozenset({1, 2}), 5: frozenset({0})}
+    assert answer.spans == bytes(SPAN.itemsize)
+    path = run / "rank-00000.answer"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert read_answer(run, 0) == Answer()
+
+
 def test_a_finished_capture_has_none_of_it(tmp_path: Path, memory: Path) -> None:
     with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         recorder.launch("combine", REGIONS)
         recorder.explain_timeout(1.0)
     kept = {path.name for path in (tmp_path / "run.kprof").iterdir()}
-    assert not [name for name in kept if name.endswith((".waits", ".kernels", ".tracks"))]
+    assert not [name for name in kept if name.endswith((".waits", ".kernels", ".answer"))]
     assert list(private.memory_root().iterdir()) == []

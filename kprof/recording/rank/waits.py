@@ -24,8 +24,7 @@ from kprof.hangs.announced import (
 from kprof.hangs.lines import (
     WaitsWriter,
     tracks_in,
-    write_rows,
-    write_tracks,
+    write_answer,
 )
 from kprof.hangs.stacks import open_stacks
 from kprof.hangs.watch import is_wanted
@@ -172,9 +171,8 @@ class Waits:
                 arenas.append((address, chunks))
 
         keeper.save(look)
-        write_tracks(self._directory, self._rank, tracks)
         spans = open_spans(lines, arenas, ticks_per_cycle)
-        write_rows(self._directory, self._rank, "announced", spans)
+        write_answer(self._directory, self._rank, tracks, spans)
 
     def _refresh(self) -> None:
         """Copy the lines of a device that cannot write to shared memory."""
