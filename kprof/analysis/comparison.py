@@ -14,12 +14,15 @@ from kprof.analysis.calls import call_lengths, call_numbers, launch_starts
 from kprof.analysis.equivalence import MIN_SAMPLES, Comparison, Measure, compare
 from kprof.analysis.summary import Summary, Table
 from kprof.analysis.warmup import steady_part
+from kprof.analysis.wording import listed
 from kprof.errors import SelectionError
 from kprof.trace import Trace
 
 Floats = NDArray[np.float64]
 
 MIN_LAUNCHES: Final = MIN_SAMPLES
+# Kernels of other names are variants of each other if they share this part of their regions.
+_LEAST_SHARED: Final = 1 / 3
 CALL: Final = "call"
 LAUNCH: Final = "launch"
 _CALL_KEY: Final = ("", "", CALL)
@@ -52,10 +55,12 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> T
     interval), margin_ns, base_launches, candidate_launches, and of regions base_spans,
     candidate_spans, base_bytes, candidate_bytes: what the block had to do, the median over launches
     (NaN of calls and launches, and of a region that counts no bytes). Whole calls first, then the
-    largest changes. Raises SelectionError when a side is empty.
+    largest changes. Raises SelectionError when a side is empty, or the sides have nothing in
+    common: no kernel, no name of kernels up to its first "/", and few regions.
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
+    _require_kinship(*samples)
     is_one_kernel = _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1
     if is_one_kernel or not all(_CALL_KEY in of_side for of_side in samples):
         for of_side in samples:
@@ -148,6 +153,20 @@ def _samples(runs: list[Summary]) -> _Side:
 
 def _kernels(samples: _Side) -> set[str]:
     return {kernel for kernel, _, level in samples if level == LAUNCH}
+
+
+def _require_kinship(base: _Side, candidate: _Side) -> None:
+    """Refuse kernels that are no variants of each other: every difference would be of names."""
+    kernels = [{key[0].split("/")[0] for key in side} - {""} for side in (base, candidate)]
+    regions = [{key[1] for key in side} - {""} for side in (base, candidate)]
+    shared, both = regions[0] & regions[1], regions[0] | regions[1]
+    if kernels[0] & kernels[1] or len(shared) >= _LEAST_SHARED * len(both):
+        return
+    names = [listed(sorted(_kernels(side))) for side in (base, candidate)]
+    raise SelectionError(
+        f"the sides have nothing in common to compare: {names[1]} in place of {names[0]}; give "
+        "recordings of one kernel or of its variants"
+    )
 
 
 def _call_lengths(summary: Summary) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ from kprof import analysis
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
 from kprof.analysis.findings.facts import has_changed
+from kprof.analysis.findings.longer_path import PathPart
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import activity, focus, presence
 from kprof.analysis.wording import counted, duration, listed, percent, ratio, signed_percent
@@ -28,7 +29,7 @@ from kprof.report.blocks import (
     Table,
     Tone,
 )
-from kprof.report.changes import Change, causes_of, changes_of
+from kprof.report.changes import Change, causes_of, changes_of, parts_of
 from kprof.report.figures.over_time import Lanes
 from kprof.report.figures.two_sides import MOST_RANKS, region_changes, two_timelines
 from kprof.report.machine import plain, table_rows
@@ -50,7 +51,8 @@ BUCKETS: Final = ("slower", "faster", "added", "removed", "unclear", "same")
 @dataclass(frozen=True)
 class DiffReport:
     """The table of `kprof.analysis.diff`, its summary in one sentence, and why: the places that
-    changed, also in sentences. `figures` show a call of each side, and the regions."""
+    changed and the parts of the critical path, also in sentences. `figures` show a call of each
+    side, and the regions."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
@@ -58,6 +60,7 @@ class DiffReport:
     causes: tuple[str, ...]
     table: pd.DataFrame
     changes: tuple[Change, ...] = ()
+    parts: tuple[PathPart, ...] = ()
     figures: tuple[Figure, ...] = ()
 
     @property
@@ -67,15 +70,22 @@ class DiffReport:
 
 
 def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
-    """Compare two sides of one or more runs. Raises SelectionError if one is empty."""
+    """Compare two sides of one or more runs.
+
+    Raises SelectionError if one is empty, or if they have nothing in common.
+    """
     table = analysis.diff(base, candidate)
     changes = changes_of(base, candidate)
-    causes = causes_of(changes, base, candidate)
+    lengths = table.loc[table["level"].isin([CALL, LAUNCH]), "verdict"]
+    is_known = lengths.isin(["slower", "faster"]).any() or _are_few(table)
+    parts = parts_of(changes, base, candidate) if is_known else ()
+    causes = causes_of(changes, parts, base, candidate)
     verdict = _verdict(table)
     if causes and _are_few(table):
         verdict += " The changes below hold for these calls, and may be chance."
     figures = _figures(base[0], candidate[0], table, changes)
-    return DiffReport(_names(base), _names(candidate), verdict, causes, table, changes, figures)
+    names = _names(base), _names(candidate)
+    return DiffReport(*names, verdict, causes, table, changes, parts, figures)
 
 
 def _figures(
@@ -142,9 +152,9 @@ def _of_lengths(rows: dict[Any, dict[Any, Any]], level: str, kernel: str) -> str
 
 def _nothing_changed(table: pd.DataFrame) -> str:
     """No change, or why there is no answer."""
-    lengths = table[table["level"].isin([CALL, LAUNCH])]
-    unclear = lengths[lengths["verdict"] == "unclear"]
     both = table[~table["verdict"].isin(["added", "removed"])]
+    lengths = both[both["level"].isin([CALL, LAUNCH])]
+    unclear = lengths[lengths["verdict"] == "unclear"]
     gone, come = _names_of(table, "removed"), _names_of(table, "added")
     if table.empty:
         return "Nothing to compare: no span has ended on either side."
@@ -157,14 +167,15 @@ def _nothing_changed(table: pd.DataFrame) -> str:
     if _are_few(table):
         base, candidate = unclear[["base_launches", "candidate_launches"]].min()
         first = (
-            f"Unclear: {counted(int(base), 'call', 'calls')} against {int(candidate)} cannot tell "
-            f"a change from chance. It takes {analysis.MIN_LAUNCHES} a side, not counting a slow "
-            "first one: record more calls, or give several captures a side (--base, --cand)"
+            f"{_medians(unclear)}, but {counted(int(base), 'call', 'calls')} against "
+            f"{int(candidate)} cannot tell that from chance: it takes {analysis.MIN_LAUNCHES} a "
+            "side, not counting a slow first one (record more calls, or give several captures a "
+            "side: --base, --cand)"
         )
         return ". ".join([first, *(other[0].upper() + other[1:] for other in others)]) + "."
     typical = unclear[unclear["measure"].isin(["mean", "median"])]
     if len(typical):
-        return _too_uncertain(typical.to_dict("records")[0])
+        return _too_uncertain(typical.to_dict("records")[0], lengths)
     first = f"No change: launches are as long as before, within {percent(MARGIN_SHARE)}"
     return "; ".join([first, *others]) + "."
 
@@ -192,13 +203,20 @@ def _same_data(table: pd.DataFrame) -> str:
     )
 
 
-def _too_uncertain(row: dict[Any, Any]) -> str:
-    what = "a call" if row["level"] == CALL else f"a launch of {row['kernel'] or 'the kernel'}"
+def _too_uncertain(row: dict[Any, Any], lengths: pd.DataFrame) -> str:
     low, high = (f"{100 * row[name] / row['base_ns']:+.1f} %" for name in ("low_ns", "high_ns"))
     return (
-        f"Unclear: the {row['measure']} of {what} may have changed by {low} to {high}; "
-        f"to call it the same takes {percent(MARGIN_SHARE)} or less: record more calls."
+        f"{_medians(lengths)}, which is unclear: the {row['measure']} may have changed by {low} to "
+        f"{high}; to call it the same takes {percent(MARGIN_SHARE)} or less: record more calls."
     )
+
+
+def _medians(lengths: pd.DataFrame) -> str:
+    """A call went from 18.1 us to 38.8 us, +114 %; of launches, the one that changed most."""
+    rows = lengths[lengths["measure"] == "median"].to_dict("records")
+    row = max(rows, key=lambda row: (row["level"] == CALL, abs(row["change_ns"])))
+    kernel = row["kernel"] or "the kernel"
+    return _sentence(row, "A call" if row["level"] == CALL else f"A launch of {kernel}")
 
 
 def _names_of(table: pd.DataFrame, verdict: str) -> str:
@@ -226,7 +244,8 @@ def _work(row: dict[Any, Any]) -> str:
 
 def diff_to_json(report: DiffReport) -> bytes:
     """{schema_version, base: [run], candidate: [run], verdict, causes: [sentence], changes: [place
-    that changed], counts: {bucket: rows}, rows: [row of `analysis.diff`]}."""
+    that changed], parts: [part of the critical path that changed], counts: {bucket: rows},
+    rows: [row of `analysis.diff`]}."""
     document = {
         "schema_version": DIFF_SCHEMA_VERSION,
         "base": report.base,
@@ -234,6 +253,7 @@ def diff_to_json(report: DiffReport) -> bytes:
         "verdict": report.verdict,
         "causes": list(report.causes),
         "changes": [change.row() for change in report.changes],
+        "parts": [asdict(part) for part in report.parts],
         "counts": report.counts,
         "rows": table_rows(report.table),
     }

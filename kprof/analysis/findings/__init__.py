@@ -11,6 +11,7 @@ when          in which calls
 explanation   all of that for a trace, or against another recording
 limits        what the design of a kernel costs at most, where nobody is to blame
 growth        what grew since another recording
+longer_path   what the critical path has more of than in another recording
 doubt         what a doubt is
 doubts        what this recording cannot say
 counts        findings that rest on numbers of events
