@@ -115,8 +115,8 @@ class Bench:
         """How many lines were opened since they exist; all are closed again."""
         folder = memory_of(self._directory)
         assert folder is not None
-        content = (folder / "rank-00000").read_bytes()
-        waits = RankWaits.read(folder / "rank-00000")
+        content = (folder / "rank-00000.waits").read_bytes()
+        waits = RankWaits.read(folder / "rank-00000.waits")
         assert waits is not None
         assert len(waits.lines) == 0, "a wait was not closed"
         lines = torch.frombuffer(bytearray(content[-_LINES_BYTES:]), dtype=torch.int64)

@@ -3,7 +3,7 @@
     /dev/shm/kprof-1000/         mode 0700 (kprof.private)
       8f2c...                    of one recording; the name is a hash, see `_folder_of`
         directory                mount namespace and path of that recording, for `kprof clean`
-        rank-00003               see kprof.hangs.lines
+        rank-00003.waits         see kprof.hangs.lines
         rank-00003.arena         see kprof.recording.arenas.ledger
       heap-17-7f00               see kprof.devices.symmetric
     run.kprof.unfinished/

@@ -1,10 +1,10 @@
 """The memory in which a rank says what it launches and which of its waits last long.
 
     /dev/shm/kprof-1000/8f2c.../      see kprof.capture.shared_memory
-      rank-00003             a file per rank, made and mapped by its recorder: kprof.rank_memory
+      rank-00003.waits       a file per rank, made and mapped by its recorder: kprof.rank_memory
       rank-00003.arena       see kprof.recording.arenas.ledger
     run.kprof.unfinished/
-      rank-00003.waits       in place of that file where it has no room in shared memory
+      rank-00003.waits       the same where it has no room in shared memory
       rank-00003.kernels     a JSON line for each kernel with its regions
       rank-00003.answer      what the rank said when it was asked: Answer, as MessagePack
 
@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
-from kprof.capture.names import rank_file
+from kprof.capture.names import rank_file, rank_files
 from kprof.capture.output import completing
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
@@ -48,8 +48,6 @@ _SAYS_WHO: Final = ("start_ticks", "region", "payload", "launch", "block", "warp
 _NUM_FINISHED: Final = word_of(HANG_HEADER, "num_finished")
 _RETURNS_WHEN_DONE: Final = word_of(HANG_HEADER, "returns_when_done")
 _SAVE_SIGNAL: Final = word_of(HANG_HEADER, "save_signal")
-_RANKS: Final = "rank-?????"
-ON_DISK: Final = ".waits"
 
 
 class Kernel(msgspec.Struct, frozen=True):
@@ -79,10 +77,6 @@ class Answer(msgspec.Struct, frozen=True):
 def rows_in(content: bytes, kind: np.dtype) -> np.ndarray:
     """The whole rows."""
     return np.frombuffer(content, kind, len(content) // kind.itemsize)
-
-
-def _lines_name(rank: int) -> str:
-    return f"rank-{rank:05d}"
 
 
 def headers_in(chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,12 +118,11 @@ def read_answer(directory: Path, rank: int) -> Answer:
 
 def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:
     """New memory for the lines of a rank, and whether it is shared memory."""
-    name, folder = _lines_name(rank), memory_of(directory)
-    on_disk = directory / (name + ON_DISK)
+    folder, on_disk = memory_of(directory), rank_file(directory, rank, "waits")
     remove(on_disk)
     if folder is not None:
         with contextlib.suppress(OSError):
-            return SharedFile(folder / name, HANG_BYTES), is_in_memory(folder)
+            return SharedFile(rank_file(folder, rank, "waits"), HANG_BYTES), is_in_memory(folder)
     return SharedFile(on_disk, HANG_BYTES), False
 
 
@@ -229,12 +222,11 @@ def _open_lines(before: np.ndarray, now: np.ndarray) -> np.ndarray:
 def read_waits(directory: Path) -> dict[int, RankWaits]:
     """Of all ranks that have a file."""
     found = {}
-    folder = memory_of(directory)
-    in_memory = folder.glob(_RANKS) if folder else ()
-    for path in [*in_memory, *directory.glob(_RANKS + ON_DISK)]:
-        waits = RankWaits.read(path)
-        if waits is not None:
-            found[waits.rank] = waits
+    for folder in filter(None, (memory_of(directory), directory)):
+        for path in rank_files(folder, "waits").values():
+            waits = RankWaits.read(path)
+            if waits is not None:
+                found[waits.rank] = waits
     return dict(sorted(found.items()))
 
 

@@ -103,8 +103,7 @@ def _left_in(place: str, variant: str) -> tuple[Path, int, tuple[str, ...]]:
     memory = memory_of(source)
     for path in [*source.iterdir(), *(memory.glob("rank-*") if memory else ())]:
         if path.is_file() and path.name != WAITS_NAME:
-            name = f"{path.name}.waits" if path.parent == memory and not path.suffix else path.name
-            (kept / name).write_bytes(path.read_bytes())
+            (kept / path.name).write_bytes(path.read_bytes())
     remove_memory(source)
     capture = recover(copied(kept, folder / "sound" / UNFINISHED))
     return kept, num_events_of(capture), describe_losses(capture.manifest)

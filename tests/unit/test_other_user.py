@@ -30,7 +30,7 @@ echo '{{"command": [], "created_utc": "", "num_procs": 1}}' > {0}/recording.json
 echo '{{"rank": 0, "pid": {1}, "host": ""}}' > {0}/rank-00000.started
 echo '{{"version": 1, "save_signal": 9, "ranks": [{{"rank": 0, "pid": {1}}}]}}' > {0}/hang.json
 head -c 4096 /dev/zero > {0}/rank-00000.live
-echo x > {0}/waits/rank-00000; chmod -R a+rwX {0}"""
+echo x > {0}/waits/rank-00000.waits; chmod -R a+rwX {0}"""
 PLANTS = {
     "pipe": "mkfifo {0}",
     "zeros": "ln -s /dev/zero {0}",
@@ -76,7 +76,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def thesis(tmp_path: Path) -> Path:
     folder = tmp_path / "thesis"
     (folder / "waits").mkdir(parents=True)
-    (folder / "waits" / "rank-00000").write_text("years of work")
+    (folder / "waits" / "rank-00000.waits").write_text("years of work")
     return folder
 
 

@@ -273,7 +273,7 @@ def test_links_in_waits_on_the_disk_are_refused(
 ) -> None:
     write_begun(run, Begun((), "", 1))
     (run / WAITS_NAME).mkdir()
-    plant(run / WAITS_NAME / "rank-00000")
+    plant(run / WAITS_NAME / "rank-00000.waits")
     for use in (recover, look_at):
         with pytest.raises(CorruptCaptureError, match="link or not a regular file"):
             use(run)

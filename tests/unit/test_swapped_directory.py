@@ -36,7 +36,7 @@ NAMES = (
     "dump-00000.json",
     "part-00000-00000.parquet",
     *(f"rank-00000.{kind}" for kind in ("parquet", "json", "live", "kernels", "ledger", "stack")),
-    f"{WAITS_NAME}/rank-00000",
+    f"{WAITS_NAME}/rank-00000.waits",
     f"{WAITS_NAME}/chapter-1",
 )
 

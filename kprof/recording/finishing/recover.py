@@ -36,7 +36,6 @@ from kprof.capture.shared_memory import (
 )
 from kprof.capture.started import Begun, read_begun, read_ranks_started
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError, require
-from kprof.hangs.lines import ON_DISK
 from kprof.nccl.ring import RING_NAMES
 from kprof.private import copy_plain, is_locked, new_file
 from kprof.recording.finishing.finishing import keeping, make_manifest
@@ -136,9 +135,7 @@ def _copy(directory: Path, place: Path) -> None:
         if path.is_file() and path.name not in (WAITS_NAME, COPY_NAME):
             copy_plain(path, place / path.name)
     memory = find_memory(directory) or place / WAITS_NAME
-    for path in memory.glob("rank-*"):
-        copy_plain(path, place / (path.name if path.suffix else path.name + ON_DISK))
-    for path in memory.glob(RING_NAMES):
+    for path in (*memory.glob("rank-*"), *memory.glob(RING_NAMES)):
         copy_plain(path, place / path.name)
 
 
