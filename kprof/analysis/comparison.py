@@ -66,10 +66,7 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> T
         for of_side in samples:
             of_side.pop(_CALL_KEY, None)
     floors = [_clock_floor_ns(runs) for runs in sides]
-    # Whether every launch and region took exactly as long on both sides.
-    is_same = samples[0].keys() == samples[1].keys() and all(
-        np.array_equal(own.values, samples[1][key].values) for key, own in samples[0].items()
-    )
+    is_same = _are_equal(*samples)
     rows = [
         row
         for key in sorted(set(samples[0]) | set(samples[1]))
@@ -153,6 +150,13 @@ def _samples(runs: list[Summary]) -> _Side:
 
 def _kernels(samples: _Side) -> set[str]:
     return {kernel for kernel, _, level in samples if level == LAUNCH}
+
+
+def _are_equal(base: _Side, candidate: _Side) -> bool:
+    """Whether every launch and region took exactly as long on both sides."""
+    return base.keys() == candidate.keys() and all(
+        np.array_equal(own.values, candidate[key].values) for key, own in base.items()
+    )
 
 
 def _require_kinship(base: _Side, candidate: _Side) -> None:
