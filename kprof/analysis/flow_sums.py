@@ -31,7 +31,7 @@ from kprof.trace.flows.pairing import Ends
 EVENTS_PER_SLICE: Final = 3_000_000
 # Pairing this many takes about as long as the rest of a report.
 MAX_EVENTS_PAIRED: Final = 32_000_000
-_EVENTS_SAMPLED: Final = 16_000_000
+_EVENTS_SAMPLED: Final = 8_000_000
 
 
 @dataclass(frozen=True)
