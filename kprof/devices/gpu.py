@@ -205,6 +205,27 @@ def _hip_address(address: int) -> int:
     return pointer.value
 
 
+def word_writer(word: torch.Tensor) -> Callable[[int], object]:
+    """A function that stores a number in a tensor of one int64, in order with the current stream.
+
+    NVIDIA's driver does so without a kernel, in a third of the host's time. No graph may
+    capture it.
+    """
+    try:
+        write = ctypes.CDLL("libcuda.so.1").cuStreamWriteValue64_v2
+    except (OSError, AttributeError):
+        return word.fill_
+    write.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint]
+    address, current = word.data_ptr(), stream_reader(str(word.device))
+
+    def store(number: int) -> None:
+        # Not every device can.
+        if write(current(), address, number, 0):
+            word.fill_(number)
+
+    return store
+
+
 # Large enough for the bandwidth of the link, small enough to be pinned in every recorder.
 _STAGING_BYTES: Final = 4 << 20
 

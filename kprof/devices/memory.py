@@ -4,8 +4,8 @@
     peek, poke, wipe        the same while kernels run that leave these bytes alone; call
                             prepare_to_peek once before, and before part
     store_u32               a number for the next launch, without waiting for running kernels
-    word                    a function that does the same with 64 bits, and which a graph may
-                            capture; None where there is no such thing
+    word                    two functions that do the same with 64 bits: one that is fast, and one
+                            that a graph may capture; None where there is no such thing
 
 `address` is a multiple of CHUNK_BYTES. Bytes are [begin, end) from there.
 """
@@ -25,6 +25,8 @@ from kprof.errors import NoRoomError
 
 if TYPE_CHECKING:
     import torch
+
+Store = Callable[[int], object]
 
 
 class HostMemory:
@@ -84,9 +86,10 @@ class HostMemory:
         """Store a number: one aligned store, which running kernels see whole."""
         self._bytes[begin : begin + 4].view("<u4")[0] = value
 
-    def word(self, begin: int) -> Callable[[int], object] | None:
-        """Stores a number of 64 bits."""
-        return self._bytes[begin : begin + 8].view("<u8").fill
+    def word(self, begin: int) -> tuple[Store, Store] | None:
+        """Both store at once."""
+        store = self._bytes[begin : begin + 8].view("<u8").fill
+        return store, store
 
 
 class RegisteredMemory(HostMemory):
@@ -205,11 +208,12 @@ class TorchMemory:
 
         self._bytes[begin : begin + 4].view(torch.int32).fill_(value)
 
-    def word(self, begin: int) -> Callable[[int], object] | None:
+    def word(self, begin: int) -> tuple[Store, Store] | None:
         """The same for 64 bits; looks up the place once."""
         import torch
 
-        return self._bytes[begin : begin + 8].view(torch.int64).fill_
+        word = self._bytes[begin : begin + 8].view(torch.int64)
+        return gpu.word_writer(word), word.fill_
 
 
 Memory = HostMemory | TorchMemory

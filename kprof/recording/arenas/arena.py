@@ -6,13 +6,12 @@ records.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from kprof import abi
-from kprof.devices.memory import Memory, allocate
+from kprof.devices.memory import Memory, Store, allocate
 from kprof.rank_memory import Word
 from kprof.recording.arenas.arena_state import (
     Account,
@@ -176,8 +175,8 @@ class Arena:
         self._memory.store_u32(_ARENA_KIB_OFFSET, distance_kib)
         self._switches["arena_kib"] = distance_kib
 
-    def room_word(self, idx: int) -> Callable[[int], object] | None:
-        """A function that stores where the replays of a graph record next."""
+    def room_word(self, idx: int) -> tuple[Store, Store] | None:
+        """Functions that store where a graph records next, see kprof.devices.memory."""
         return self._memory.word(abi.ROOMS_OFFSET + idx * abi.ROOM.itemsize)
 
     def room(self, num_chunks: int, door: Arena) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.devices import gpu
-from kprof.devices.memory import Memory, allocate
+from kprof.devices.memory import Memory, Store, allocate
 from kprof.errors import ArenaError
 from kprof.rank_memory import LAST_TURN, Word
 from kprof.recording.arenas.arena import Arena
@@ -82,11 +82,13 @@ class Home:
 class Room:
     """Where a graph records whole programs: `num_chunks` in every replay, see kprof.abi.
 
-    `store` stores where the next replay has them. The last one was on `stream`.
+    `store` stores where the next replay has them; a graph may capture `captured_store`. The last
+    replay was on `stream`.
     """
 
     idx: int
-    store: Callable[[int], object]
+    store: Store
+    captured_store: Store
     num_chunks: int = 0
     stream: int | None = None
 
@@ -177,12 +179,12 @@ class Turns:
         """
         room, self._room, idx = self._room, None, self._num_rooms
         if not is_end:
-            if idx < self._max_rooms and (store := self._door.room_word(idx)) is not None:
-                self._room = Room(idx, store)
+            if idx < self._max_rooms and (stores := self._door.room_word(idx)) is not None:
+                self._room = Room(idx, *stores)
             return None
         if room is None or not room.num_chunks:
             return None
-        room.store(0)
+        room.captured_store(0)
         return room
 
     def announce(self, room: Room | None) -> None:
