@@ -268,15 +268,13 @@ def test_sigquit_saves_and_kills_at_once_and_says_so(started):
     assert "no launch is lost" in errors
 
 
-def test_a_hanging_rank_that_is_told_to_stop_saves_itself(started):
-    """What torchrun does when another rank has failed: SIGTERM, and SIGKILL some seconds later."""
+def test_a_hanging_rank_that_is_told_to_stop_saves_itself_and_stops(started):
+    """Its main thread is in a kernel and handles nothing. Without kprof SIGTERM ends it at once."""
     recording = started("hangs")
     rank = recording.ready()
     os.kill(rank, signal.SIGTERM)
-    recording.until(lambda: any(recording.unfinished.glob("part-*.parquet")))
-    os.kill(rank, signal.SIGKILL)
     recording.end()
-    assert recording.process.returncode == 137
+    assert recording.process.returncode == 143
     check_kept(recording.run, {0: 4})
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import importlib
 import os
 import signal
@@ -161,10 +162,26 @@ def describe_running(launcher: int) -> str:
     return ""
 
 
+_has_heard = False
+
+
 def exit_on_signal(number: int, frame: FrameType | None) -> None:
     """A signal handler that ends the process through its exit handlers."""
+    global _has_heard
     del frame
+    _has_heard = True
     raise SystemExit(128 + number)
+
+
+def die_unheard(number: int) -> None:
+    """For other threads: end the process by a signal that `exit_on_signal` has not got to handle,
+    because the main thread does not come back to Python. Without kprof it would have ended at once.
+    """
+    if _has_heard or signal.getsignal(number) is not exit_on_signal:
+        return
+    # Only the main thread may ask Python for that.
+    ctypes.CDLL(None).signal(number, ctypes.c_void_p(signal.SIG_DFL))
+    os.kill(os.getpid(), number)
 
 
 _DEADLY: Final = (signal.SIGTERM, signal.SIGHUP)

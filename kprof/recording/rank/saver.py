@@ -7,6 +7,8 @@ C handler still writes the signal's number into its wakeup pipe, which this thre
 
     SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes within 2 s ──> nothing to do
                                             └── it does not, or a signal comes ──> Recorder.save()
+                                                 └── SIGTERM, SIGHUP: the process dies of it, as it
+                                                     would without kprof
 
 SAVE_SIGNAL asks for a save at once, of a process that goes on: kprof sends it to look at a run that
 does not move.
@@ -67,6 +69,8 @@ class _Saver:
                 continue
             for recorder in lifetime.open_recorders():
                 recorder.save()
+            if number in _ENDING:
+                lifetime.die_unheard(number)
 
     def _next_signal(self, timeout_s: float | None) -> int | None:
         """Wait for a signal, or for the main thread to begin closing.
