@@ -22,7 +22,7 @@ from kprof.analysis.findings import experiment, thresholds
 from kprof.clocks import path
 from kprof.recording.arenas import ledger
 from kprof.recording.launches import pace
-from kprof.recording.rank import recorder
+from kprof.recording.rank import recorder, saver
 from kprof.recording.retention import drainer
 from kprof_cli import recording
 
@@ -81,6 +81,8 @@ CONSTANTS: Final[tuple[tuple[str, float, str], ...]] = (
     ("hangs.md", rank_memory.HANG_BYTES, "bytes"),
     ("hangs.md", LATE_NS, "ns"),
     ("long_runs.md", abi.CHUNKS_OFFSET, "bytes"),
+    ("interventions.md", saver._GRACE_S, "s"),
+    ("long_runs.md", saver._GRACE_S, "s"),
     ("long_runs.md", drainer._LOOK_S, "s"),
     ("long_runs.md", ledger._MAX_IN_MEMORY, "bytes"),
     ("long_runs.md", pace.BURSTS_S, "s"),
