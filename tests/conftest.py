@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -46,27 +47,59 @@ def _commit() -> str:
         return ""
 
 
+# Of tests that take many seconds, each commit runs one in so many.
+DEAR_EVERY = 4
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave of a test that is marked `sampled(n)` its first case and one in n of the others, which
-    ones is up to the commit. KPROF_TEST_EVERY gives n for all tests; who names a case gets it."""
+    """Leave out what another commit tries, by a hash of the commit: where all tests run, three in four
+    of those in dear.txt; of a test that is marked `sampled(n)`, all but its first case and one in n
+    of the others. KPROF_TEST_EVERY gives n for all. Who names a case gets it."""
     if any("[" in argument for argument in config.args):
         return
     given, commit = os.environ.get("KPROF_TEST_EVERY"), _commit()
+    are_all = all(Path(each).resolve() == Path(__file__).parent for each in config.args)
+    dear = dear_tests() if are_all and given is None else set()
     seen: set[str] = set()
+
+    def is_chosen(name: str, every: int) -> bool:
+        return zlib.crc32(f"{commit} {name}".encode()) % every == 0
 
     def is_left(item: pytest.Item) -> bool:
         test = item.nodeid.partition("[")[0]
+        if test in dear and not is_chosen(test, DEAR_EVERY):
+            return False
         is_first = test not in seen
         seen.add(test)
         marker = item.get_closest_marker("sampled")
-        every = int(given or (marker.args[0] if marker else 1))
         # By a hash: every third case would be the same kernel where there are three of them.
-        return is_first or zlib.crc32(f"{commit} {item.nodeid}".encode()) % every == 0
+        return is_first or is_chosen(item.nodeid, int(given or (marker.args[0] if marker else 1)))
 
     left = [item for item in items if is_left(item)]
     if len(left) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
         items[:] = left
+
+
+def dear_tests() -> set[str]:
+    """The tests that dear.py found."""
+    lines = (Path(__file__).parent / "dear.txt").read_text().splitlines()
+    return {line.split()[1] for line in lines}
+
+
+def _cpu_s() -> float:
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, who))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """With KPROF_TEST_COSTS=FOLDER, notes the processor time of every test there, for dear.py."""
+    folder, begin_s = os.environ.get("KPROF_TEST_COSTS"), _cpu_s()
+    yield
+    if folder:
+        with (Path(folder) / str(os.getpid())).open("a") as notes:
+            notes.write(f"{_cpu_s() - begin_s:.2f} {item.nodeid}\n")
 
 
 def _engine() -> ModuleType:

@@ -1,0 +1,70 @@
+"""Which tests a commit runs: tests/conftest.py, tests/dear.txt."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+_SPEC = importlib.util.spec_from_file_location("conftest_of_all", TESTS / "conftest.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+conftest = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(conftest)
+
+COMMITS = [f"commit {number}" for number in range(40)]
+DEAR = sorted(conftest.dear_tests())
+NAMES = ["plain", *(f"sampled[{case}]" for case in range(30)), *DEAR]
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
+    monkeypatch.delenv("KPROF_TEST_EVERY", raising=False)
+
+    class Item:
+        def __init__(self, nodeid: str) -> None:
+            self.nodeid = nodeid
+
+        def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+            return SimpleNamespace(args=(3,)) if self.nodeid.startswith(name) else None
+
+    def names(commit: str, argument: str = str(TESTS)) -> set[str]:
+        monkeypatch.setattr(conftest, "_commit", lambda: commit)
+        hook = SimpleNamespace(pytest_deselected=lambda items: None)
+        items = [Item(name) for name in NAMES]
+        conftest.pytest_collection_modifyitems(SimpleNamespace(args=[argument], hook=hook), items)
+        return {each.nodeid for each in items}
+
+    return names
+
+
+def test_a_commit_tries_a_share_and_many_commits_try_all(
+    tried: Callable[..., set[str]],
+) -> None:
+    of_commits = [tried(commit) for commit in COMMITS]
+    assert of_commits == [tried(commit) for commit in COMMITS]
+    assert set.intersection(*of_commits) == {"plain", "sampled[0]"}
+    assert set.union(*of_commits) == set(NAMES)
+    num_dear = sum(len(names.intersection(DEAR)) for names in of_commits) / len(COMMITS)
+    assert 0.2 < num_dear / len(DEAR) < 0.3
+
+
+def test_who_names_a_file_or_asks_for_all_gets_every_dear_test(
+    tried: Callable[..., set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tried(COMMITS[0], __file__).issuperset(DEAR)
+    monkeypatch.setenv("KPROF_TEST_EVERY", "1")
+    assert tried(COMMITS[0]) == set(NAMES)
+
+
+def test_every_dear_test_exists() -> None:
+    def has(file: str, test: str) -> bool:
+        tree = ast.parse((TESTS.parent / file).read_text())
+        return test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+    assert [name for name in DEAR if not has(*name.split("::"))] == []
