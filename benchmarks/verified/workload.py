@@ -1,7 +1,7 @@
-"""Ranks that exchange items, as threads of one process: under `kprof record`, also without torch.
+"""Places that exchange items: blocks of ranks, which are threads of one process. Under `kprof record`, also without torch.
 
 python -m benchmarks.verified.workload --slow pack:1:2.5      rank 1 packs 2.5 times as long
-python -m benchmarks.verified.workload --target cuda          both on one GPU; with torch
+python -m benchmarks.verified.workload --ranks 1 --blocks 4 --target cuda --slow pack:1:2.5      block 1 of one GPU does
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -32,12 +33,11 @@ class Call(ctypes.Structure):
     _fields_ = [
         ("started", ctypes.c_uint64),
         ("packed", ctypes.c_uint64),
+        ("ticks", ctypes.c_uint64),
         ("rank", ctypes.c_uint32),
         ("num_ranks", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
         ("items", ctypes.c_uint32),
-        ("pack_ticks", ctypes.c_uint32),
-        ("reduce_ticks", ctypes.c_uint32),
     ]
 
 
@@ -64,58 +64,56 @@ class Threads:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=1, help="of each rank")
     parser.add_argument("--calls", type=int, default=40)
     parser.add_argument("--items", type=int, default=4)
     parser.add_argument("--item-us", type=float, default=50.0, help="how long an item takes")
-    parser.add_argument("--slow", action="append", default=[], metavar="REGION:RANK:FACTOR")
+    parser.add_argument("--slow", action="append", default=[], metavar="REGION:PLACE:FACTOR")
     parser.add_argument("--exit", type=int, default=0)
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    return parser.parse_args()
+    parser.add_argument("--in-turn", type=Path, metavar="FILE", help="one process calls at a time")
+    arguments = parser.parse_args()
+    if arguments.target == "cuda" and arguments.ranks > 1:
+        parser.error("one GPU has one rank: give --ranks 1, and --blocks")
+    return arguments
 
 
-def factor_of(slow: list[str], region: str, rank: int) -> float:
-    """How many times as long a rank takes for a region."""
+def factor_of(slow: list[str], region: str, place: int) -> float:
+    """How many times as long a place takes for a region."""
     given = [text.split(":") for text in slow]
-    return next((float(f) for name, of, f in given if (name, int(of)) == (region, rank)), 1.0)
+    return next((float(f) for name, of, f in given if (name, int(of)) == (region, place)), 1.0)
 
 
 class Memory:
-    """Zeros that the kernels of all ranks see, and a stream of its own for each rank on a GPU."""
+    """Words that the kernels of all ranks see."""
 
-    def __init__(self, target: str, count: int) -> None:
+    def __init__(self, target: str, words: np.ndarray) -> None:
         self.target = target
         if target == "cpu":
-            self._words: Any = np.zeros(count, dtype=np.uint32)
-            self.address = int(self._words.ctypes.data)
+            self._words: Any = words
+            self.address = int(words.ctypes.data)
         else:
             import torch
 
-            self._words = torch.zeros(count, dtype=torch.int32, device=target)
+            self._words = torch.from_numpy(words.view(np.int32)).to(target)
             torch.cuda.synchronize()
             self.address = self._words.data_ptr()
 
-    @contextlib.contextmanager
-    def stream(self) -> Iterator[int]:
-        """A stream that is current in it, for this thread; kernels of both ranks run at a time."""
-        if self.target == "cpu":
-            yield 0
-            return
-        import torch
 
-        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
-            yield torch.cuda.current_stream().cuda_stream
+@contextlib.contextmanager
+def in_turn(file: Path | None) -> Iterator[None]:
+    """Nobody else has that file meanwhile. Processes start side by side, but a GPU that they share
+    would cut their kernels into slices."""
+    if file is None:
+        yield
+        return
+    with file.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 def run_rank(group: Threads, memory: Memory, arguments: argparse.Namespace) -> None:
     """All calls of a rank."""
-    with memory.stream() as stream:
-        run_calls(group, memory, arguments, ctypes.c_void_p(stream))
-
-
-def run_calls(
-    group: Threads, memory: Memory, arguments: argparse.Namespace, stream: ctypes.c_void_p
-) -> None:
-    """The same, on a stream."""
     library = load_library(FOLDER / "kernel.hip", BuildOptions.for_device(memory.target))
     recorder = Recorder(
         Path(os.environ[RECORD_DIR_VARIABLE]),
@@ -126,37 +124,50 @@ def run_calls(
         arena_bytes=4 << 20,
         delays=delays_of_environment(),
     )
-    address, flags = memory.address, 4 * group.world_size**2
-    library.ticks_per_second.restype = ctypes.c_uint64
-    ticks = [
-        round(
-            arguments.item_us
-            / 1e6
-            * library.ticks_per_second()
-            * factor_of(arguments.slow, region, group.rank)
-        )
-        for region in ("pack", "reduce")
-    ]
+    flags = 4 * num_places(arguments) ** 2
+    addresses = [memory.address + i * flags for i in range(3)]
+    blocks = arguments.blocks
     recorder.align(group)
-    for epoch in range(1, arguments.calls + 1):
-        places = address, address + flags
-        call = Call(*places, group.rank, group.world_size, epoch, arguments.items, *ticks)
-        group.barrier()
-        buffer = recorder.launch("exchange", num_blocks=1, threads_per_block=1, tracks_per_block=1)
-        if error := library.run_exchange(ctypes.byref(call), stream, buffer.packed()):
-            raise RuntimeError(f"the launch failed with error {error}")
-        gpu.synchronize(memory.target)
+    with in_turn(arguments.in_turn if group.rank == 0 else None):
+        for epoch in range(1, arguments.calls + 1):
+            call = Call(*addresses, group.rank, group.world_size, epoch, arguments.items)
+            group.barrier()
+            buffer = recorder.launch(
+                "exchange", num_blocks=blocks, threads_per_block=1, tracks_per_block=1
+            )
+            # The default stream, which is torch's current one, too.
+            if error := library.run_exchange(ctypes.byref(call), blocks, None, buffer.packed()):
+                raise RuntimeError(f"the launch failed with error {error}")
+            gpu.synchronize(memory.target)
     recorder.align(group)
     recorder.close()
 
 
+def num_places(arguments: argparse.Namespace) -> int:
+    """Blocks of all ranks."""
+    return int(arguments.ranks * arguments.blocks)
+
+
+def words_of(arguments: argparse.Namespace, ticks_per_second: int) -> np.ndarray:
+    """What the kernels share: two tables of flags, and the ticks that an item takes every place."""
+    count = num_places(arguments)
+    ticks = [
+        round(arguments.item_us / 1e6 * ticks_per_second * factor_of(arguments.slow, region, place))
+        for place in range(count)
+        for region in ("pack", "reduce")
+    ]
+    words: np.ndarray = np.r_[np.zeros(2 * count**2), ticks].astype(np.uint32)
+    return words
+
+
 def main() -> int:
     arguments = parse_arguments()
-    memory = Memory(arguments.target, 2 * arguments.ranks**2)
+    # Ranks that start together would build together.
+    library = load_library(FOLDER / "kernel.hip", BuildOptions.for_device(arguments.target))
+    library.ticks_per_second.restype = ctypes.c_uint64
+    memory = Memory(arguments.target, words_of(arguments, library.ticks_per_second()))
     values: list[Any] = [None] * arguments.ranks
     barrier = threading.Barrier(arguments.ranks)
-    # Ranks that start together would build together.
-    load_library(FOLDER / "kernel.hip", BuildOptions.for_device(arguments.target))
     threads = [
         threading.Thread(target=run_rank, args=(Threads(rank, values, barrier), memory, arguments))
         for rank in range(arguments.ranks)

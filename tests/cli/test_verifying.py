@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import msgspec
 import pytest
 
 from benchmarks.verified import workload
+from benchmarks.verified.__main__ import Machine, finding_at
 from in_process import run_kprof
 from kprof import proof
+from kprof.analysis import Summary
 from kprof.analysis.findings import experiment
 from kprof.capture.directory import Capture, read_manifest
 from kprof.capture.verified import Verified, read_verified
 from kprof.errors import CorruptCaptureError
+from kprof.trace import Trace
 from sealing import write_manifest
 from synthetic import TraceBuilder
 
@@ -95,6 +99,29 @@ def test_kernels_run_with_delays_in_them(
     assert (result.code == 0) == (kept.verdict.value == "confirmed")
     assert kept.num_calls == 6
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_place_may_be_a_block(
+    kprof: Kprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank, whose blocks send to each other: its own number is the peer."""
+    monkeypatch.chdir(Path(workload.__file__).parents[2])
+    run, num_calls = tmp_path / "blocks.kprof", 4
+    one_rank = Machine("cpu", ranks=1, blocks=3)
+    sizes = "--calls", str(num_calls), *one_rank.arguments
+    command = sys.executable, "-m", "benchmarks.verified.workload", *sizes
+    assert kprof("record", "-o", run, "--", *command).code == 0
+    trace = Trace.open(run)
+    _, sent = trace.rows("SELECT send_block, wait_block, count(*) FROM flows GROUP BY ALL")
+    pairs = permutations(range(one_rank.blocks), 2)
+    assert sorted(sent) == [(*pair, num_calls) for pair in pairs]
+    summary = Summary.of(trace)
+    finding = finding_at(summary, "pack", 0, 1, gain_ns=1e5)
+    tried = experiment.experiment_of(summary, finding, least_effect=-10.0)
+    assert tried.blocks == {0: ((0, 1), (2, 3))}
+    kept = proof.verify(proof.Proof(finding, tried, command, None, 2), run)
+    assert read_verified(run) == {finding.id: kept}
+    assert 1 <= kept.num_calls <= num_calls
 
 
 class Terminal(io.StringIO):

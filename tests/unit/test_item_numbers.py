@@ -15,6 +15,8 @@ from kprof.capture.directory import event_schema
 from kprof.recording.launches.wanted import Wanted
 from kprof.report.page import to_html
 from kprof.trace import Trace
+from patterns import bodies
+from patterns.machine import Machine
 from recorded import analysed, recording
 from simulation import Cause, Kind, Scenario, Sizes, simulate
 from synthetic import TraceBuilder, with_ranks
@@ -60,6 +62,15 @@ def test_waiting_for_a_slow_rank_more_often_gives_it_no_more_items() -> None:
     found = analysis.find(Summary.of(build.trace()))
     assert "uneven_work" not in [finding.kind.name for finding in found.findings]
     assert "rank 5 " in found.headline.lower()
+
+
+def test_ranks_inside_a_plane_have_more_neighbors_and_not_more_items() -> None:
+    machine = Machine(8, noise=0.05)
+    for _ in range(8):
+        machine.call(bodies.grid(machine, 5), bodies.halo(4, 2, 5, bodies.Plant(), 6))
+    found = analysis.find(Summary.of(machine.trace()))
+    assert [finding.sentence for finding in found.findings] == []
+    assert "items" not in (found.rest.below or "")
 
 
 def test_one_call_says_nothing_about_others() -> None:

@@ -126,18 +126,33 @@ def _surplus(one: Comparable) -> list[Candidate]:
     """
     spans, elements = one.basis.graph.spans, one.basis.elements
     ranks = np.unique(elements.first[one.chosen])
-    if len(ranks) < len(np.unique(one.basis.graph.launch_rank)):
+    peer = spans.peer[elements.at[one.chosen]]
+    if len(ranks) < len(np.unique(one.basis.graph.launch_rank)) or _is_by_neighbors(one, peer):
         # What only some of the ranks do is shared out by role: the inner ones of a tree have
         # children.
         return []
-    at = elements.at[one.chosen]
-    peer = spans.peer[at]
     # Others are not selected, or not recorded. Where ranks send, what follows a wait is an item of
     # the rank waited for; else they may wait for whoever is late, and more often for a slow one.
-    is_its = spans.names_peer[at] | ("send" in spans.categories)
+    is_its = spans.names_peer[elements.at[one.chosen]] | ("send" in spans.categories)
     is_here = np.isin(peer, one.basis.graph.launch_rank) & is_its
     found = _of_places(one, one.chosen, elements.second[one.chosen])
     return found + _of_peers(one, one.chosen[is_here], peer[is_here])
+
+
+def _is_by_neighbors(one: Comparable, peer: Ints) -> bool:
+    """Whether some ranks have more because they have more peers, who have as many for them.
+
+    So have those inside a plane whose ranks exchange their edges. Every pair of ranks has the same
+    number in every block of every call: who routes items, or has more of them, has not.
+    """
+    rank, block = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
+    call = one.basis.elements.call[one.chosen]
+    pairs, _ = grouped(rank, peer)
+    units, _ = grouped(call, block)
+    cells, cell = grouped(call, block, rank, peer)
+    is_even = len(cells) == len(pairs) * len(units) and len(set(np.bincount(cell).tolist())) == 1
+    there = {(int(rank[i]), int(peer[i])) for i in pairs}
+    return is_even and all((other, own) in there for own, other in there)
 
 
 def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
