@@ -6,7 +6,8 @@
 Leaves real_programs.json in FOLDER. A machine's processors are faster at times, by more than the bars. So training and
 inference take turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on; steps of calls that
 are left out are listed apart. A graph cannot change its kernels: there, plain and recorded processes take turns, ROUNDS
-times each, and only steps count during which the processor had its full speed. Inductor compiles in the process itself: its workers would still be busy while steps are timed.
+times each, and only steps count during which the processor had its full speed. Inductor compiles in the process itself:
+its workers would still be busy while steps are timed.
 
 The floor is Inductor's own kernel and launch with four numbers more that nobody reads: a recorder can hardly cost less.
 `--only` takes the cases whose names have that text.
@@ -113,7 +114,7 @@ def take_turns() -> None:
 
     inductor._Copies.take_over = take_over_noted  # type: ignore[method-assign]
     torch.cuda.synchronize = end_step
-    atexit.register(lambda: print("turns", json.dumps({"times_ms": times_ms})))
+    atexit.register(lambda: print("turns", json.dumps(times_ms)))
 
 
 def count_up_us() -> float:
@@ -190,7 +191,7 @@ def run(folder: Path, case: str, options: list[str]) -> dict[str, Any]:
     return {
         "exit_code": answer.returncode,
         "step_ms": float(found[1]) if found else None,
-        "turns": shares(json.loads(turns[1])["times_ms"]) if turns else None,
+        "turns": shares(json.loads(turns[1])) if turns else None,
         "steps": json.loads(steps[1]) if steps else None,
         "value": value[1] if value else None,
         "whole_s": round(time.monotonic() - begin_s, 1),
