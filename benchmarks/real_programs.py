@@ -1,7 +1,7 @@
 """What `kprof record --inductor` costs programs of others, on one GPU.
 
     python -m benchmarks.real_programs FOLDER
-    python -m benchmarks.real_programs FOLDER --only graphs --rounds 2
+    python -m benchmarks.real_programs FOLDER --only graphs --ways recorded
 
 Leaves real_programs.json in FOLDER. A machine's processors are faster at times, by more than the bars. So training and
 inference take turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on; steps of calls that
@@ -10,7 +10,7 @@ times each, and only steps count during which the processor had its full speed. 
 its workers would still be busy while steps are timed.
 
 The floor is Inductor's own kernel and launch with four numbers more that nobody reads: a recorder can hardly cost less.
-`--only` takes the cases whose names have that text.
+`--only` takes the cases whose names have that text, `--ways` some ways to record: a,b.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ TURNS = {
     "one arena": ["--inductor", "--arena-size", "4GiB"],
     "floor": ["--inductor", "--floor"],
 }
-WAYS_OF_GRAPHS = {"plain": [], **TURNS}
 STEPS_OF_A_TURN = 15
 ROUNDS = 3
 LIMIT_S = 150
@@ -225,6 +224,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--ways", default=",".join(TURNS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     folder: Path = arguments.folder.absolute()
@@ -242,18 +242,19 @@ def main() -> None:
     def keep_results() -> None:
         (folder / "real_programs.json").write_text(json.dumps(results, indent=1) + "\n")
 
+    ways = {way: TURNS[way] for way in arguments.ways.split(",")}
     for case, (mode, *_) in CASES.items():
         if arguments.only not in case:
             continue
         if mode == "decode":
             for _ in range(arguments.rounds):
-                for way, options in WAYS_OF_GRAPHS.items():
+                for way, options in {"plain": [], **ways}.items():
                     keep(case, way, run(folder, case, [*options, "--steps"]))
             results[case]["at full speed"] = at_full_speed(results[case])
             keep_results()
             print(case, results[case]["at full speed"], flush=True)
         else:
-            for way, options in TURNS.items():
+            for way, options in ways.items():
                 keep(case, way, run(folder, case, [*options, "--turns"]))
 
 

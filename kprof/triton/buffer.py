@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 _LOW_BITS: Final = 32
 _HIGH_BITS: Final = 29
-# Where the high number in a word of a Buffer begins, and the bits that it has.
-HIGH_SHIFT: Final = _LOW_BITS + 1
-HIGH_MASK: Final = (1 << _HIGH_BITS) - 1
 # Where the options of a launch begin, above the number of cursors.
 OPTIONS_SHIFT: Final = 8
 # Where the first block begins in the options.
@@ -134,7 +131,7 @@ def words_of(launch: LaunchBuffer) -> Words:
 def _word(low: int, high: int) -> int:
     assert low >> _LOW_BITS == 0
     assert high >> _HIGH_BITS == 0
-    return _TAG | low << 1 | high << HIGH_SHIFT
+    return _TAG | low << 1 | high << (_LOW_BITS + 1)
 
 
 def build_name(table: RegionTable, num_warps: int) -> tl.constexpr:

@@ -22,28 +22,10 @@ from triton.runtime.cache import get_cache_manager
 from kprof import abi
 from kprof.errors import RecorderError
 from kprof.triton import platform
-from kprof.triton.buffer import HIGH_MASK, HIGH_SHIFT, OPTIONS_SHIFT, source_digest
+from kprof.triton.buffer import source_digest
 from kprof.triton.programs import record_whole
 
 _BEGIN: Final = "%kprof_began"
-# A program in a graph reads a word of the arena at its end, see Rooms in kprof.abi. It is on its
-# way from the beginning on.
-_FETCH_ROOM: Final = f"""\
-\t{{
-\t.reg .pred %kprof_in_graph;
-\t.reg .b64 %kprof_arena, %kprof_launch, %kprof_room;
-\tld.param.b64 %kprof_arena, [WORD_0];
-\tld.param.b64 %kprof_launch, [WORD_1];
-\tld.param.b64 %kprof_room, [WORD_2];
-\tand.b64 %kprof_launch, %kprof_launch, {abi.LOOKS_AT_SWITCHES << HIGH_SHIFT + OPTIONS_SHIFT};
-\tsetp.ne.b64 %kprof_in_graph, %kprof_launch, 0;
-\tand.b64 %kprof_arena, %kprof_arena, -2;
-\tshr.u64 %kprof_room, %kprof_room, {HIGH_SHIFT};
-\tand.b64 %kprof_room, %kprof_room, {HIGH_MASK};
-\tmad.lo.u64 %kprof_room, %kprof_room, {abi.ROOM.itemsize}, %kprof_arena;
-\t@%kprof_in_graph prefetch.global.L1 [%kprof_room + {abi.ROOMS_OFFSET}];
-\t}}
-"""
 _NUM_WORDS: Final = 4
 # What stands in front of the first instruction of a kernel's body.
 _DECLARED: Final = re.compile(r"(?:\s*\.(?:reg|local|shared)\b[^\n]*\n|\s*\n)*")
@@ -123,12 +105,9 @@ def with_span(kernel: str, end: str) -> str:
     head = _DECLARED.match(body)
     assert head is not None
     clock = f"\t.reg .b64 {_BEGIN};\n\tmov.u64 {_BEGIN}, %globaltimer;\n"
-    fetch = re.sub(
-        r"WORD_(\d)", lambda word: f"{name}_param_{first_word + int(word[1])}", _FETCH_ROOM
-    )
     places = iter(range(len(body)))
     rest = _RET.sub(lambda _: _placed(tail, next(places)), body[head.end() :])
-    return kernel[:begin] + head[0] + clock + fetch + rest + kernel[stop:]
+    return kernel[:begin] + head[0] + clock + rest + kernel[stop:]
 
 
 def _entry(ptx: str) -> tuple[str, int, int, int]:

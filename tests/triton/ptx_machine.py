@@ -45,9 +45,6 @@ class Thread:
         self._parameters = parameters
         self._values: dict[str, int] = dict(special)
         self._shared: dict[int, int] = {}
-        # Addresses that were read ahead, and those that were read.
-        self.fetched: list[int] = []
-        self.read: list[int] = []
 
     def run(self) -> None:
         place = 0
@@ -84,9 +81,7 @@ class Thread:
         name, kind = operation[0], operation[-1]
         if name in ("bar", "barrier", "fence", "membar"):
             return
-        if name == "prefetch":
-            self.fetched.append(self._address(operands[0]))
-        elif name in ("ld", "st", "atom", "red"):
+        if name in ("ld", "st", "atom", "red"):
             self._access(operation, operands)
         elif name == "mov" and "{" in operands[0]:
             whole = self._value(operands[1])
@@ -164,7 +159,6 @@ class Thread:
     def _load(self, space: str, address: int, size: int) -> int:
         if space.startswith("shared"):
             return self._shared[address]
-        self.read.append(address)
         return int.from_bytes(ctypes.string_at(address, size), "little")
 
     def _store(self, space: str, address: int, size: int, value: int) -> None:
@@ -175,9 +169,8 @@ class Thread:
             ctypes.memmove(address, value.to_bytes(size, "little"), size)
 
 
-def run(ptx: str, grid: tuple[int, int, int], parameters: Sequence[int]) -> list[Thread]:
+def run(ptx: str, grid: tuple[int, int, int], parameters: Sequence[int]) -> None:
     """Every program of the grid, one after the other."""
-    threads = []
     sizes = {f"%nctaid.{axis}": size for axis, size in zip("xyz", grid, strict=True)}
     for z, y, x in itertools.product(*(range(size) for size in reversed(grid))):
         place = {
@@ -189,6 +182,4 @@ def run(ptx: str, grid: tuple[int, int, int], parameters: Sequence[int]) -> list
             "%smid": 3,
             "%clock64": 1,
         }
-        threads.append(Thread(ptx, parameters, {**sizes, **place}))
-        threads[-1].run()
-    return threads
+        Thread(ptx, parameters, {**sizes, **place}).run()
