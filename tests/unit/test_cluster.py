@@ -20,9 +20,6 @@ from kprof_cli.main import run
 from planted import Plant, simulate
 from synthetic import write_trace
 
-distributed = pytest.importorskip(
-    "distributed", reason="Dask is not installed: pip install distributed"
-)
 # The cluster's own machinery warns about what it does at its end.
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -35,6 +32,9 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
+    distributed = pytest.importorskip(
+        "distributed", reason="Dask is not installed: pip install distributed"
+    )
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1"
     ) as cluster:
