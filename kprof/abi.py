@@ -86,11 +86,11 @@ kernels need nothing else. Reserved for a ring:
 CHUNK_RING, set where the cursor of a chunk went round; `anchor_realtime_ticks` then tells old
 chunks from new ones.
 
-Delays. A track of a kernel that was compiled with KPROF_DELAYS=1 reads 16 bytes of the control
-block when it opens, and a bit for its block: which region's spans last longer at their end (the
-upper half of `word`; 0: none), by how many ticks of the real-time clock (the lower half: a mantissa
-of DELAY_MANTISSA_BITS, and above it a shift), in every how many-th launch. Other kernels read none
-of that. `kprof verify` sets it.
+Delays. A track of a kernel that was compiled with KPROF_DELAYS=1 (all of Triton's that run in
+`kprof verify`) reads 16 bytes of the control block when it opens, and a bit for its block: which
+region's spans last longer at their end (the upper half of `word`; 0: none), by how many ticks of
+the real-time clock (the lower half: a mantissa of DELAY_MANTISSA_BITS, and above it a shift), in
+every how many-th launch. Other kernels read none of that. `kprof verify` sets it.
 
 Waits. Two tables of lines that say what tracks are doing now, in memory that the control block
 names (address 0: none):

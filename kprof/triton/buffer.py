@@ -11,6 +11,7 @@ every number is passed as an odd 64-bit one:
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ import msgspec
 import triton
 import triton.language as tl
 
+from kprof.devices.build import DELAYS_VARIABLE
 from kprof.errors import RecorderError
 from kprof.recording.rank.process import recorder as process_recorder
 from kprof.regions import RegionTable, without_places
@@ -60,16 +62,18 @@ class BuildKey:
 
     table: RegionTable
     num_warps: int
+    takes_delays: bool
 
     @property
     def name(self) -> str:
         """Differs whenever the compiled code may differ."""
         text = f"{source_digest()} {msgspec.json.encode(self.table).decode()} {self.num_warps}"
+        text += " delays" * self.takes_delays
         return f"{BUILD}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 _builds: dict[str, BuildKey] = {}
-_names: dict[tuple[int, int], tuple[RegionTable, tl.constexpr]] = {}
+_names: dict[tuple[int, int, bool], tuple[RegionTable, tl.constexpr]] = {}
 
 
 def build_of(name: str) -> BuildKey:
@@ -136,13 +140,20 @@ def _word(low: int, high: int) -> int:
 
 def build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
     """The name of a build. Cached by identity, because this runs before every launch."""
-    found = _names.get((id(table), num_warps))
+    key = id(table), num_warps, takes_delays()
+    found = _names.get(key)
     if found is None:
         # Moving a line compiles nothing anew.
-        build = BuildKey(without_places(table), num_warps)
+        build = BuildKey(without_places(table), *key[1:])
         _builds[build.name] = build
-        found = _names[id(table), num_warps] = table, tl.constexpr(build.name)
+        found = _names[key] = table, tl.constexpr(build.name)
     return found[1]
+
+
+@cache
+def takes_delays() -> bool:
+    """Whether `kprof verify` has started this process: kernels then take delays."""
+    return bool(os.environ.get(DELAYS_VARIABLE))
 
 
 def _num_programs(grid: int | Sequence[int] | None) -> int:

@@ -17,7 +17,7 @@ from kprof import abi
 from kprof.errors import RecorderError, RegionError
 from kprof.regions import Kind, Region
 from kprof.regions import Moment as ClockMoment
-from kprof.triton import device, platform, programs, waits
+from kprof.triton import delays, device, platform, programs, waits
 from kprof.triton.buffer import Buffer, BuildKey, build_of
 from kprof.triton.platform import INTERPRETED, builtin
 from kprof.triton.values import Moment, Track, Wait
@@ -108,7 +108,8 @@ def open_track(
     call: _Call = _call
     _check_not_in_loop(call.generator)
     *words, name = _parts_of_buffer(prof)
-    _check_launch(build_of(name), call)
+    build = build_of(name)
+    _check_launch(build, call)
     writer, warp = call.number(0), call.number(_NO_ROLE)
     if call.partition:
         from kprof.triton import gluon
@@ -120,6 +121,8 @@ def open_track(
     cursor, arena = call.run(device.open_track, *words, at, warp, writer)
     _, launch, _, reserved = words
     rest = () if _is_short(at_most) else (reserved, warp)
+    if build.takes_delays:
+        rest = (call.run(delays.delay_of, *words[:2], cursor), *rest)
     return Track((cursor, arena, launch, *rest), (name, call.partition))
 
 
@@ -260,10 +263,14 @@ def _emit(
     if region.moment is ClockMoment.COMPLETE:
         platform.drain_memory(**call.extra)
     begin, end = moments
+    cursor, arena, launch, *rest = track.parts
+    if build_of(track.static[0]).takes_delays:
+        delay, *rest = rest
+        if begin is not None and end is None:
+            call.run(delays.delay_end, delay, tl.constexpr(region.id))
     end = end or call.now(track)
     begin = begin or end
     packed = _packed(region, numbers, call)
-    cursor, arena, launch, *rest = track.parts
     cursor = call.run(
         device.emit,
         cursor, arena, launch, *(rest or _OF_SHORT), begin.parts[0], end.parts[0], packed,
@@ -271,7 +278,7 @@ def _emit(
     )  # fmt: skip
     if isinstance(begin, Wait):
         waits.close(begin.parts[1], arena, **call.extra)
-    return Track((cursor, arena, launch, *rest), track.static), end
+    return Track((cursor, *track.parts[1:]), track.static), end
 
 
 def _region_bits(region: Region) -> tl.constexpr:

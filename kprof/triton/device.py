@@ -129,18 +129,19 @@ def cursors_of(launch_word: tensor) -> tensor:
 
 
 @triton.jit
-def two_switches(arena: tensor, offset: constexpr) -> tensor:
-    """Reads two 32-bit switches. They do not change during a launch: all threads read the same."""
-    return tl.load((arena + SWITCHES_OFFSET + offset).to(tl.pointer_type(tl.int64)))
+def two_words(address: tensor) -> tensor:
+    """Reads two 32-bit words of the host's."""
+    return tl.load(address.to(tl.pointer_type(tl.int64)))
 
 
 @triton.jit
 def obey_switches(arena: tensor, block: tensor, warp: tensor) -> tuple[tensor, tensor]:
     """Whether the switches exclude this track, see is_left_out in kprof.h, and the arena that
-    launches with switches use now."""
-    off_and_first = two_switches(arena, 0)
-    count_and_warps = two_switches(arena, 8)
-    sample_and_kib = two_switches(arena, 16)
+    launches with switches use now. They do not change during a launch: all threads read the
+    same."""
+    off_and_first = two_words(arena + SWITCHES_OFFSET)
+    count_and_warps = two_words(arena + (SWITCHES_OFFSET + 8))
+    sample_and_kib = two_words(arena + (SWITCHES_OFFSET + 16))
     sample = sample_and_kib.to(tl.int32)
     from_first = block.to(tl.int64) - (off_and_first >> 32)
     count = count_and_warps & LOW_WORD

@@ -76,8 +76,9 @@ class Value(tl.core.base_value):  # type: ignore[misc]
 
 
 class Track(Value):
-    """The cursor of a program's track. Parts: the cursor and two words of the Buffer. A track that
-    may take further chunks also has a third word, and the warp.
+    """The cursor of a program's track. Parts: the cursor and two words of the Buffer, and in builds
+    with delays that of the track. A track that may take further chunks also has a third word, and
+    the warp.
 
     `static` is (name of the build, the partition that opened it).
     """

@@ -7,13 +7,13 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Sequence
-from operator import add, and_, eq, ge, gt, le, lt, mul, ne, or_, sub, xor
+from operator import add, and_, eq, ge, gt, le, lt, mod, mul, ne, or_, sub, xor
 
 _INTEGERS: dict[str, Callable[[int, int], int]] = {
-    "add": add, "sub": sub, "mul": mul, "and": and_, "or": or_, "xor": xor,
+    "add": add, "sub": sub, "mul": mul, "rem": mod, "and": and_, "or": or_, "xor": xor,
     "eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge, "min": min, "max": max,
 }  # fmt: skip
-_BITS = {"b32": 32, "u32": 32, "s32": 32, "b64": 64, "u64": 64, "s64": 64, "pred": 1}
+_BITS = {f"{kind}{bits}": bits for kind in "bus" for bits in (16, 32, 64)} | {"pred": 1}
 
 
 def _typed(value: int, kind: str) -> int:
@@ -169,12 +169,12 @@ class Thread:
             ctypes.memmove(address, value.to_bytes(size, "little"), size)
 
 
-def run(ptx: str, grid: tuple[int, int, int], parameters: Sequence[int]) -> None:
-    """Every program of the grid, one after the other."""
+def run(ptx: str, grid: tuple[int, int, int], parameters: Sequence[int], first: int = 0) -> None:
+    """Every program of the grid, one after the other; `first` is the first one's place in it."""
     sizes = {f"%nctaid.{axis}": size for axis, size in zip("xyz", grid, strict=True)}
     for z, y, x in itertools.product(*(range(size) for size in reversed(grid))):
         place = {
-            "%ctaid.x": x,
+            "%ctaid.x": first + x,
             "%ctaid.y": y,
             "%ctaid.z": z,
             "%tid.x": 0,

@@ -1,7 +1,8 @@
 """Delays for `kprof verify`: spans of one region last longer, at some blocks of some ranks.
 
 `kprof verify` puts a Delays into the environment of the workload. Recorders put it into the arena
-(kprof.abi), and kernels that were compiled with KPROF_DELAYS=1 spin at the end of these spans.
+(kprof.abi), and kernels that were compiled with KPROF_DELAYS=1, or by Triton in this environment,
+spin at the end of these spans.
 """
 
 from __future__ import annotations
