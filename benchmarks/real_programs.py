@@ -3,10 +3,9 @@
     python -m benchmarks.real_programs FOLDER
     python -m benchmarks.real_programs FOLDER --only graphs --ways recorded
 
-Leaves real_programs.json in FOLDER. A machine's processors are faster at times, by more than the bars. So training and
-inference take turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on; steps of calls that
-are left out are listed apart. A graph cannot change its kernels: there, plain and recorded processes take turns, ROUNDS
-times each, and only steps count during which the processor had its full speed. Inductor compiles in the process itself:
+Leaves real_programs.json in FOLDER. A machine's processors are faster at times, by more than the bars. So both ways take
+turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on; steps of calls that are left out are
+listed apart. A graph cannot change its kernels, so the model is captured twice. Inductor compiles in the process itself:
 its workers would still be busy while steps are timed.
 
 The floor is Inductor's own kernel and launch with four numbers more that nobody reads: a recorder can hardly cost less.
@@ -45,11 +44,7 @@ TURNS = {
     "floor": ["--inductor", "--floor"],
 }
 STEPS_OF_A_TURN = 15
-ROUNDS = 3
 LIMIT_S = 150
-# The first steps are slower. Neighbours on the same cores make a processor 1.4 to 1.9 times as slow.
-SETTLED = 50
-FULL_SPEED = 1.2
 
 
 def leave_kernels_alone() -> None:
@@ -63,7 +58,17 @@ def leave_kernels_alone() -> None:
         return (1 << 40, 1 << 41, 1 << 42, 1 << 43)
 
     inductor._options_with_span = options
-    inductor._Copy.words = words  # type: ignore[method-assign]
+    inductor._Copy.words = words  # type: ignore[method-assign, assignment]
+
+
+def call_plain(model: Any, inputs: dict[str, Any]) -> Any:
+    """To be compiled."""
+    return model(**inputs)
+
+
+def call(model: Any, inputs: dict[str, Any]) -> Any:
+    """To be compiled, too: torch compiles each function once."""
+    return model(**inputs)
 
 
 def take_turns() -> None:
@@ -71,15 +76,23 @@ def take_turns() -> None:
 
     A step of the programs ends with torch.cuda.synchronize().
     """
-    import torch
+    import torch as typed_torch
 
-    from kprof.triton import inductor
+    from kprof.triton import inductor as typed_inductor
 
+    torch: Any = typed_torch
+    inductor: Any = typed_inductor
     tuners: list[Any] = []
     recorders: set[Any] = set()
     take_over, synchronize = inductor._Copies.take_over, torch.cuda.synchronize
     times_ms: dict[str, list[float]] = {"plain": [], "ours": [], "left out": []}
-    state: dict[str, Any] = {"begin_s": 0.0, "steps": 0, "now": "ours", "launchers": []}
+    state: dict[str, Any] = {
+        "begin_s": 0.0,
+        "steps": 0,
+        "now": "ours",
+        "launchers": [],
+        "replays": {},
+    }
 
     def take_over_noted(copies: Any, tuner: Any) -> None:
         take_over(copies, tuner)
@@ -91,6 +104,8 @@ def take_turns() -> None:
 
     def change() -> None:
         state["now"] = "ours" if state["now"] == "plain" else "plain"
+        if state["replays"]:
+            torch.cuda.CUDAGraph.replay = state["replays"][state["now"]]
         for tuner, ours in zip(tuners, state["launchers"], strict=True):
             original = [getattr(ours[0], inductor._ORIGINAL)]
             tuner.launchers = ours if state["now"] == "ours" else original
@@ -111,56 +126,33 @@ def take_turns() -> None:
             change()
         state["begin_s"] = time.perf_counter()
 
-    inductor._Copies.take_over = take_over_noted  # type: ignore[method-assign]
+    def compile_twice(model: Any, **options: Any) -> Any:
+        """With Inductor's kernels in its graphs, and with ours."""
+        if options.get("mode") != "reduce-overhead":
+            return compile_once(model, **options)
+        both = {"plain": compile_once(call_plain, **options), "ours": compile_once(call, **options)}
+
+        def call_one(**inputs: Any) -> Any:
+            for way in () if state["replays"] else both:
+                take = take_over_noted if way == "ours" else lambda *_: None
+                inductor._Copies.take_over = take
+                for _ in range(4):
+                    torch.compiler.cudagraph_mark_step_begin()
+                    both[way](model, inputs)
+            if not state["replays"]:
+                replay: Any = torch.cuda.CUDAGraph.replay
+                state["replays"] = {"ours": replay, "plain": replay.__wrapped__}
+            return both[state["now"]](model, inputs)
+
+        return call_one
+
+    inductor._Copies.take_over = take_over_noted
+    compile_once, torch.compile = torch.compile, compile_twice
     torch.cuda.synchronize = end_step
     atexit.register(lambda: print("turns", json.dumps(times_ms)))
 
 
-def count_up_us() -> float:
-    """How long the processor takes for the same bit of Python."""
-    begin_s, total = time.perf_counter(), 0
-    for number in range(400):
-        total += number
-    return (time.perf_counter() - begin_s) * 1e6
-
-
-def note_steps() -> None:
-    """At the end of this process, prints how long each step took, and `count_up_us` after it."""
-    import torch
-
-    synchronize = torch.cuda.synchronize
-    steps: list[tuple[float, float]] = []
-    begin_s = time.perf_counter()
-
-    def end_step(*arguments: Any) -> None:
-        nonlocal begin_s
-        synchronize(*arguments)
-        steps.append(((time.perf_counter() - begin_s) * 1e3, count_up_us()))
-        begin_s = time.perf_counter()
-
-    torch.cuda.synchronize = end_step
-    atexit.register(lambda: print("steps", json.dumps(steps)))
-
-
-def at_full_speed(rounds: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Medians of the steps of all rounds during which the processor was as fast as ever."""
-    of_way = {
-        way: [tuple(step) for each in ran for step in (each.pop("steps", None) or [])[SETTLED:]]
-        for way, ran in rounds.items()
-    }
-    least_us = min(
-        (statistics.quantiles([us for _, us in steps], n=10)[0] for steps in of_way.values()
-         if len(steps) > 1), default=0.0
-    )  # fmt: skip
-    fast_ms = {
-        way: [ms for ms, us in steps if us < FULL_SPEED * least_us] for way, steps in of_way.items()
-    }
-    if not all(len(each) > 1 for each in fast_ms.values()):
-        return {}
-    return shares(fast_ms)
-
-
-CHANGES = {"--floor": leave_kernels_alone, "--turns": take_turns, "--steps": note_steps}
+CHANGES = {"--floor": leave_kernels_alone, "--turns": take_turns}
 
 
 def run(folder: Path, case: str, options: list[str]) -> dict[str, Any]:
@@ -168,10 +160,9 @@ def run(folder: Path, case: str, options: list[str]) -> dict[str, Any]:
     capture = folder / "run.kprof"
     command = [sys.executable, str(PROGRAMS / "llama.py"), *CASES[case]]
     ours = [option for option in options if option in CHANGES]
-    command[1:1] = ["-m", "benchmarks.real_programs", *ours] if ours else []
-    if is_recorded := "--inductor" in options:
-        kprof = [sys.executable, "-m", "kprof_cli", "record", "--force", "-o", str(capture)]
-        command = [*kprof, *(each for each in options if each not in CHANGES), "--", *command]
+    command[1:1] = ["-m", "benchmarks.real_programs", *ours, "--turns"]
+    kprof = [sys.executable, "-m", "kprof_cli", "record", "--force", "-o", str(capture)]
+    command = [*kprof, *(each for each in options if each not in CHANGES), "--", *command]
     begin_s = time.monotonic()
     path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -185,16 +176,14 @@ def run(folder: Path, case: str, options: list[str]) -> dict[str, Any]:
     found = re.search(r"time ([\d.]+)", answer.stdout)
     value = re.search(r"value (\S+)", answer.stdout)
     turns = re.search(r"turns (.*)", answer.stdout)
-    steps = re.search(r"steps (.*)", answer.stdout)
     said = [line for line in answer.stderr.splitlines() if line.startswith("kprof")]
     return {
         "exit_code": answer.returncode,
         "step_ms": float(found[1]) if found else None,
         "turns": shares(json.loads(turns[1])) if turns else None,
-        "steps": json.loads(steps[1]) if steps else None,
         "value": value[1] if value else None,
         "whole_s": round(time.monotonic() - begin_s, 1),
-        "summary": answer.stdout.split("capture ")[-1].splitlines()[1:5] if is_recorded else [],
+        "summary": answer.stdout.split("capture ")[-1].splitlines()[1:5],
         "said": said[:12],
         "errors": answer.stderr[-1500:] if answer.returncode else "",
     }
@@ -225,7 +214,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--ways", default=",".join(TURNS))
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     folder: Path = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -237,25 +225,14 @@ def main() -> None:
         print(
             case, way, ran["exit_code"], ran.get("step_ms"), turns, ran.get("summary"), flush=True
         )
-        keep_results()
-
-    def keep_results() -> None:
         (folder / "real_programs.json").write_text(json.dumps(results, indent=1) + "\n")
 
     ways = {way: TURNS[way] for way in arguments.ways.split(",")}
-    for case, (mode, *_) in CASES.items():
+    for case in CASES:
         if arguments.only not in case:
             continue
-        if mode == "decode":
-            for _ in range(arguments.rounds):
-                for way, options in {"plain": [], **ways}.items():
-                    keep(case, way, run(folder, case, [*options, "--steps"]))
-            results[case]["at full speed"] = at_full_speed(results[case])
-            keep_results()
-            print(case, results[case]["at full speed"], flush=True)
-        else:
-            for way, options in ways.items():
-                keep(case, way, run(folder, case, [*options, "--turns"]))
+        for way, options in ways.items():
+            keep(case, way, run(folder, case, options))
 
 
 if __name__ == "__main__":

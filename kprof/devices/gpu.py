@@ -285,12 +285,12 @@ class Streams:
 
     def __init__(self, device: str) -> None:
         self._device = with_number(device)
-        self._current = stream_reader(self._device)
+        self.current = stream_reader(self._device)
         self._seen: set[int] = set()
 
     def note(self) -> int | None:
         """The next launch goes to the current stream, which is returned."""
-        if (stream := self._current()) is not None:
+        if (stream := self.current()) is not None:
             self._seen.add(stream)
         return stream
 

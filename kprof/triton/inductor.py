@@ -61,6 +61,8 @@ def check_torch(version: str) -> None:
 
 # Inductor calls a kernel so while it compares how to make it: what is recorded has another name.
 _CANDIDATE: Final = "triton_"
+# An attribute of graphs: where their replays record.
+_ROOM: Final = "room_of_kprof"
 # An attribute of our launchers: Inductor's.
 _ORIGINAL: Final = "launcher_of_inductor"
 
@@ -101,14 +103,13 @@ def wrap_launcher(module: ModuleType) -> None:
 
 
 def _announce_replays(graphs: Any, copies: _Copies) -> None:
-    """Tells the recorder of every capture, and of every replay of a graph, before it."""
+    """Tells the recorder of every capture, and of every replay of a graph, before and after it."""
     begin, end, original = graphs.capture_begin, graphs.capture_end, graphs.replay
-    rooms: WeakKeyDictionary[Any, Room | None] = WeakKeyDictionary()
 
     @wraps(begin)
     def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
         begin(graph, *args, **kwargs)
-        rooms.pop(graph, None)
+        graph.__dict__.pop(_ROOM, None)
         if copies.recorder is not None:
             with suppress(Exception):
                 copies.recorder.note_capture(is_end=False)
@@ -118,18 +119,28 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
         if copies.recorder is not None:
             # Without a room its programs claim chunks. A capture that has failed refuses ours, too.
             with suppress(Exception):
-                rooms[graph] = copies.recorder.note_capture(is_end=True)
+                setattr(graph, _ROOM, copies.recorder.note_capture(is_end=True))
         end(graph)
+
+    def fail(error: Exception) -> None:
+        copies.recorder = None
+        complain(f"graphs may lose events: {error}")
 
     @wraps(original)
     def replay(graph: Any) -> None:
+        room: Room | None = getattr(graph, _ROOM, None)
+        was_ready = room is not None and room.take()
+        if not was_ready and copies.recorder is not None:
+            try:
+                copies.recorder.note_replay(id(graph), room)
+            except Exception as error:
+                fail(error)
+        original(graph)
         if copies.recorder is not None:
             try:
-                copies.recorder.note_replay(id(graph), rooms.get(graph))
+                copies.recorder.note_replayed(id(graph), room, was_ready=was_ready)
             except Exception as error:
-                copies.recorder = None
-                complain(f"graphs may lose events: {error}")
-        original(graph)
+                fail(error)
 
     graphs.capture_begin, graphs.capture_end, graphs.replay = capture_begin, capture_end, replay
 

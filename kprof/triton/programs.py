@@ -134,7 +134,7 @@ def whole_slot(
         cursor = (chunk + BEFORE_FIRST + slot * RECORD_BYTES) | bits
     elif place >= 0:
         cursor = claimed_slot(arena, launch_word, reserved_word, block, bits, region)
-    elif slot == 0:
+    elif (slot == 0) & (place == -1):
         count_without_room(arena, block, region)
     return cursor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ import torch  # noqa: E402
 
 from in_process import run_kprof  # noqa: E402
 from kprof.errors import TargetError  # noqa: E402
+from kprof.recording.arenas.turns import Room  # noqa: E402
 from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
 from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
@@ -408,13 +410,24 @@ class FakeGraphRecorder(NullRecorder):
 
     def note_capture(self, *, is_end: bool) -> Any:
         self._step("capture ends" if is_end else "capture begins")
-        return "room" if is_end else None
+        return (
+            Room(3, FakeGraph.calls.append, FakeGraph.calls.append, lambda: None)
+            if is_end
+            else None
+        )
 
     def note_replay(self, graph: int = 0, room: Any = None) -> None:
-        self._step(f"note {room}")
+        self._step(f"note {room and room.idx}")
+
+    def note_replayed(self, graph: int, room: Any, *, was_ready: bool) -> None:
+        self._step(f"replayed {room and room.idx}, {was_ready}")
+        if room is not None:
+            room.is_ready = True
 
 
-@pytest.mark.parametrize("failing", ["", "capture begins", "capture ends", "note room"])
+@pytest.mark.parametrize(
+    "failing", ["", "capture begins", "capture ends", "note 3", "replayed 3, False"]
+)
 def test_the_recorder_hears_of_captures_and_replays(
     failing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -431,15 +444,23 @@ def test_the_recorder_hears_of_captures_and_replays(
     copies.recorder = FakeGraphRecorder()
     graph.capture_begin(pool=3)
     graph.capture_end()
-    graph.replay()
-    early.replay()
-    room = "None" if failing == "capture ends" else "room"
-    expected = ["begin None", "end", "begin 3", "capture begins", "capture ends", "end"]
-    expected += [f"note {room}", "replay", "note None", "replay"]
-    if failing == "note room":
-        expected.remove("note None")
+    for each in (graph, graph, early):
+        each.replay()
+    room = "None" if failing == "capture ends" else "3"
+    before = [["begin None", "end"], ["begin 3", "capture begins", "capture ends", "end"]]
+    replays = [
+        [f"note {room}", "replay", f"replayed {room}, False"],
+        ["replay", "replayed 3, True"] if room == "3" else ["note None", "replay", "replayed None, False"],
+        ["note None", "replay", "replayed None, False"],
+    ]  # fmt: skip
+    expected = [*itertools.chain.from_iterable(before + replays)]
+    if failing in replays[0]:
+        # Nothing of ours after that.
+        last = expected.index(failing)
+        expected = expected[: last + 1] + ["replay"] * expected[last + 1 :].count("replay")
     assert FakeGraph.calls == expected
-    said = "kprof: graphs may lose events: note room failed\n" if failing == "note room" else ""
+    has_failed = failing in replays[0]
+    said = f"kprof: graphs may lose events: {failing} failed\n" if has_failed else ""
     assert capsys.readouterr().err == said
 
 

@@ -83,14 +83,21 @@ class Room:
     """Where a graph records whole programs: `num_chunks` in every replay, see kprof.abi.
 
     `store` stores where the next replay has them; a graph may capture `captured_store`. The last
-    replay was on `stream`.
+    replay was on `stream`; `is_ready` says whether the place for the next one is stored.
     """
 
     idx: int
     store: Store
     captured_store: Store
+    current_stream: Callable[[], int | None]
     num_chunks: int = 0
     stream: int | None = None
+    is_ready: bool = False
+
+    def take(self) -> bool:
+        """Whether a replay that begins now on the current stream has its place already."""
+        was_ready, self.is_ready = self.is_ready, False
+        return was_ready and self.stream == self.current_stream()
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,8 @@ class Turns:
         self._has_captured = False
         # Of the graph that is being captured. Filters need the switches.
         self._room: Room | None = None
-        self._num_rooms, self._max_rooms = 0, 0 if wanted.has_filter else abi.NUM_ROOMS
+        self._rooms: list[Room] = []
+        self._max_rooms = 0 if wanted.has_filter else abi.NUM_ROOMS
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
         # The launching thread is about to launch on its current stream.
@@ -164,7 +172,7 @@ class Turns:
         buffer = buffer._replace(arena=self._door.address)
         if room is None:
             return buffer
-        self._num_rooms = room.idx + 1
+        self._rooms[room.idx :] = [room]
         before, num_chunks = room.num_chunks, -(-num_whole // abi.RECORDS_PER_CHUNK)
         room.num_chunks += num_chunks
         return buffer._replace(
@@ -177,10 +185,10 @@ class Turns:
 
         The last node of the graph makes replays claim chunks that `announce` has not heard of.
         """
-        room, self._room, idx = self._room, None, self._num_rooms
+        room, self._room, idx = self._room, None, len(self._rooms)
         if not is_end:
             if idx < self._max_rooms and (stores := self._door.room_word(idx)) is not None:
-                self._room = Room(idx, *stores)
+                self._room = Room(idx, *stores, self._streams.current)
             return None
         if room is None or not room.num_chunks:
             return None
@@ -189,14 +197,29 @@ class Turns:
 
     def announce(self, room: Room | None) -> None:
         """A graph is about to be replayed on the current stream."""
-        if room is None or self.is_off or self.is_left_out:
+        if room is None:
             return
         stream = self._streams.note()
         if room.stream is not None and room.stream != stream:
             # The replay before this one may still read the room.
             gpu.follow(self.device, room.stream)
         room.stream = stream
-        room.store(self.active.room(room.num_chunks, self._door))
+        self._store_place(room)
+
+    def prepare(self, room: Room) -> None:
+        """The same for a later replay, after one on the current stream."""
+        if room.stream == self._streams.note():
+            self._store_place(room)
+            room.is_ready = True
+
+    def _store_place(self, room: Room) -> None:
+        is_out = self.is_off or self.is_left_out
+        room.store(abi.LEFT_OUT if is_out else self.active.room(room.num_chunks, self._door))
+
+    def _spoil_rooms(self) -> None:
+        """What is prepared no longer holds."""
+        for room in self._rooms:
+            room.is_ready = False
 
     def set_off(self, is_off: bool) -> None:
         """Switch recording off or on for later launches on the current stream."""
@@ -209,6 +232,7 @@ class Turns:
         self._store_off()
 
     def _store_off(self) -> None:
+        self._spoil_rooms()
         for arena in dict.fromkeys((self._door, *self.arenas)):
             arena.set_off(self.is_off or self.is_left_out)
 
@@ -222,6 +246,8 @@ class Turns:
         for as long as the process lives."""
         if self._has_captured:
             self.set_off(True)
+            for room in self._rooms:
+                room.store(abi.LEFT_OUT)
             self.wait()
             _outliving.append(self)
 
@@ -250,6 +276,7 @@ class Turns:
         now_s = time.time()
         self._retired.append(Used(self.active, handed, end_launch, self._begin_s, now_s, moment))
         self.active, self._begin_s = arena, now_s
+        self._spoil_rooms()
         return True
 
     @property
@@ -277,6 +304,7 @@ class Turns:
     def reset(self, used: Used, state: ArenaState) -> None:
         """Empty an arena while no kernel runs; `state` is what it held."""
         used.arena.reset(state)
+        self._spoil_rooms()
         if used in self._retired:
             self._set_free(used, None)
         used.arena.account[Word.WRITTEN_TO] = 0

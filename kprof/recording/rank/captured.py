@@ -27,6 +27,20 @@ def captured_buffer(
     return keeper.turns.captured_buffer(number, plan.num_blocks * is_whole)
 
 
+def prepare_replay(
+    turns: Turns, drainer: Drainer | None, graph: int, room: Room | None, *, was_ready: bool
+) -> None:
+    """A graph was replayed on the current stream: what can be done now for its next replay delays
+    nothing, because the GPU is busy."""
+    if drainer is not None and was_ready:
+        drainer.note_quiet_replay(graph)
+    is_quiet = drainer is None or drainer.is_quiet
+    if room is not None and is_quiet and not turns.active.is_short_of(room.num_chunks):
+        turns.prepare(room)
+        if drainer is not None and not was_ready:
+            drainer.note_prepared(room.num_chunks)
+
+
 def announce_replay(turns: Turns, drainer: Drainer | None, graph: int, room: Room | None) -> None:
     """A graph is about to be replayed on the current stream; arenas may take turns before it."""
     if drainer is not None:

@@ -73,6 +73,9 @@ class AnyRecorder:
     def note_replay(self, graph: int = 0, room: Room | None = None) -> None:
         """A graph is about to be replayed on the current stream."""
 
+    def note_replayed(self, graph: int, room: Room | None, *, was_ready: bool) -> None:
+        """A graph was replayed on the current stream."""
+
     def step(self) -> None:
         """End a step of the workload."""
 

@@ -26,7 +26,7 @@ from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer, new_tuple
 from kprof.recording.launches.wanted import EVERYTHING, Schedule, Wanted
 from kprof.recording.rank import saver
-from kprof.recording.rank.captured import announce_replay, captured_buffer
+from kprof.recording.rank.captured import announce_replay, captured_buffer, prepare_replay
 from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.rank.recorder_state import State, check_rank
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
@@ -263,10 +263,15 @@ class Recorder(AnyRecorder):
         """A graph, which this number names, is about to be replayed on the current stream.
 
         Where arenas are used in turn, its launches may use the next one. `kprof record --inductor`
-        calls this before every replay.
+        calls this before every replay, unless the room is ready (`Room.take`).
         """
         if not self._state.is_closed and not self._is_capturing():
             announce_replay(self._turns, self._drainer, graph, room)
+
+    def note_replayed(self, graph: int, room: Room | None, *, was_ready: bool) -> None:
+        """The graph was replayed on the current stream: gets its room ready for the next time."""
+        if not self._state.is_closed and not self._is_capturing():
+            prepare_replay(self._turns, self._drainer, graph, room, was_ready=was_ready)
 
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded.

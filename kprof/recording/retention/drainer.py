@@ -75,7 +75,8 @@ class Drainer:
         # Shares of the active arena that are wanted: when the call began, and of the largest call.
         self._share_at_call = self._share_of_call = 0.0
         self._works_since = time.monotonic()
-        self._due_chunks = self.due_share * keeper.turns.active.geometry.num_chunks
+        self._num_chunks = keeper.turns.active.geometry.num_chunks
+        self._due_chunks = self._quiet_chunks = self.due_share * self._num_chunks
         if retention.drain:
             self.calls = calls = CallsOfAny(keeper.now_s)
             self.is_within_call = calls.skip
@@ -122,6 +123,27 @@ class Drainer:
         is_new_call = not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph)
         self.take_turns(is_new_call=is_new_call, may_move_graphs=True)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a call that begins soon surely changes nothing: no arena takes its turn, and it
+        is recorded or left out like the one before."""
+        turns = self._turns
+        if not self._retention.drain or self.keeps_calls_whole:
+            return False
+        if turns.is_left_out:
+            return not turns.has_free
+        return not self.is_due and turns.active.account[Word.NUM_WANTED] < self._quiet_chunks
+
+    def note_quiet_replay(self, graph: int) -> None:
+        """A graph was replayed without `note_replay`, because `is_quiet` was true before."""
+        self._has_steps = True
+        if not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph):
+            self._end_call()
+
+    def note_prepared(self, num_chunks: int) -> None:
+        """So many chunks were reserved for a later call."""
+        self._share_at_call += num_chunks / self._num_chunks
+
     def note_step(self, *, is_captured: bool) -> None:
         """A step of the workload has ended; with `is_captured`, in the middle of a graph."""
         if self.calls is not None:
@@ -150,13 +172,22 @@ class Drainer:
         if self._turns.switch(self._keeper.launches.end):
             self.note_switch()
 
+    def _end_call(self) -> float:
+        """Another call begins; which share of the active arena was wanted before."""
+        self._count_left_out()
+        wanted = self._turns.active.share_wanted
+        if wanted - self._share_at_call > self._share_of_call:
+            self._share_of_call = wanted - self._share_at_call
+            # Until it begins, launches may want as much as those of a call.
+            most = min(self.due_share, self.urgent_share - 2 * self._share_of_call)
+            self._quiet_chunks = most * self._num_chunks
+        self._share_at_call = wanted
+        return wanted
+
     def _begin_call(self) -> None:
         """Leave out the call that begins, if it may find no room; else record again."""
         turns = self._turns
-        self._count_left_out()
-        wanted = turns.active.share_wanted
-        self._share_of_call = max(self._share_of_call, wanted - self._share_at_call)
-        self._share_at_call = wanted
+        wanted = self._end_call()
         seen, share = self._seen
         # Launches reserve up to a half.
         is_full = 0 < wanted > self.urgent_share - self._share_of_call
