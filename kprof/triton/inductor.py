@@ -260,17 +260,21 @@ def _is_spliced(tuner: Any) -> bool:
     return tuner.device_props.type == "cuda" and not tuner.triton_interpret
 
 
-def _options_with_span(clone: Any, config: Any, meta: dict[str, Any]) -> dict[str, Any]:
-    """Inductor's options for a copy, with which Triton takes the PTX that has the span."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler.compiler import ASTSource
+class _Splicing:
+    """Stands for the module `triton` where Inductor compiles a copy."""
 
-    from kprof.triton.spliced import override_of
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
 
-    options = type(clone)._create_compile_options(clone, config, meta)
-    target = GPUTarget(meta["device_type"], meta["cc"], 32)
-    source = ASTSource(clone.fn, meta["signature"], meta["constants"], meta["configs"][0])
-    return {**options, "ir_override": override_of(source, target, options)}
+    def compile(self, source: Any, target: Any, options: dict[str, Any]) -> Any:
+        """As triton.compile, but with a span in the code of the kernel itself."""
+        from triton.compiler.compiler import ASTSource
+
+        from kprof.triton.spliced import compiled_with_span
+
+        signature = {name: kind for name, kind in source.signature.items() if name not in WORDS}
+        plain = ASTSource(self._plain, signature, source.constants, source.attrs)
+        return compiled_with_span(plain, source, target, options)
 
 
 def _launcher(tuner: Any, recorder: AnyRecorder) -> FunctionType:
@@ -339,7 +343,11 @@ def _tuner_of_copy(tuner: Any, kernel: Any) -> Any:
     signature = {**tuner.triton_meta["signature"], **dict.fromkeys(WORDS, "i64")}
     clone.triton_meta = {**tuner.triton_meta, "signature": signature}
     if _is_spliced(tuner):
-        clone._create_compile_options = partial(_options_with_span, clone)
+        compiles = type(clone)._precompile_config
+        scope = {**compiles.__globals__, "triton": _Splicing(_with_source(tuner))}
+        if "triton" not in compiles.__code__.co_names:
+            raise RecorderError("torch compiles kernels in another way")
+        clone._precompile_config = partial(FunctionType(compiles.__code__, scope), clone)
     return clone
 
 

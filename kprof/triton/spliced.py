@@ -9,13 +9,14 @@ read the clock before the first one, and its first warp stores a record before e
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from functools import cache
 from typing import Any, Final
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler.compiler import ASTSource
+from triton.compiler.compiler import ASTSource, CompiledKernel, make_backend
 from triton.language import constexpr, tensor
 from triton.runtime.cache import get_cache_manager
 
@@ -27,6 +28,8 @@ from kprof.triton.programs import record_whole
 
 _BEGIN: Final = "%kprof_began"
 _NUM_WORDS: Final = 4
+# Triton makes the names of its files no longer.
+_MAX_NAME: Final = 150
 # What stands in front of the first instruction of a kernel's body.
 _DECLARED: Final = re.compile(r"(?:\s*\.(?:reg|local|shared)\b[^\n]*\n|\s*\n)*")
 _RET: Final = re.compile(r"^[ \t]*ret;[ \t]*(?://.*)?$", re.MULTILINE)
@@ -57,21 +60,33 @@ def _end(
 _REGION: Final = 1
 
 
-def override_of(source: Any, target: GPUTarget, options: dict[str, Any]) -> str:
-    """A file with the PTX of a kernel and a span around each of its programs.
+def compiled_with_span(
+    plain: ASTSource, copy: ASTSource, target: GPUTarget, options: dict[str, Any]
+) -> CompiledKernel:
+    """A kernel with a span around each of its programs, as if it were compiled from `copy`.
 
-    It is for the option `ir_override`. The kernel's last four arguments are those of a Buffer whose
-    launch shares chunks; its own code does not use them. Raises RecorderError for a kernel whose
-    code is not what we know, and what Triton raises.
+    `copy` takes four arguments more, at the end: those of a Buffer whose launch shares chunks. Its
+    code is that of `plain`, which Triton has in its cache where somebody has compiled it already.
+    Raises RecorderError for a kernel whose code is not what we know, and what Triton raises.
     """
-    if triton.knobs.compilation.override:
-        raise RecorderError("TRITON_KERNEL_OVERRIDE is set, so Triton would take other code")
-    plain = triton.compile(source, target=target, options=options).asm.get("ptx")
-    if plain is None:
+    kernel = triton.compile(plain, target=target, options=options)
+    ptx = kernel.asm.get("ptx")
+    if ptx is None:
         raise RecorderError("Triton keeps no PTX (TRITON_STORE_BINARY_ONLY)")
-    text = with_span(plain, end_for(target))
-    key = hashlib.sha256(text.encode()).hexdigest()
-    return str(get_cache_manager(key).put(text, "with_span.ptx", binary=False))
+    text = with_span(ptx, end_for(target))
+    # The first hash is also that of the options, and of ptxas.
+    key = hashlib.sha256(f"{kernel.hash} {text}".encode()).hexdigest()
+    files = get_cache_manager(key)
+    name = copy.name[:_MAX_NAME]
+    group = files.get_group(f"{name}.json")
+    if not group:
+        backend = make_backend(target)
+        cubin = backend.make_cubin(text, {}, backend.parse_options(dict(options)), target.arch)
+        metadata = json.dumps({**kernel.metadata._asdict(), "hash": key}, default=vars)
+        contents = {f"{name}.ptx": text, f"{name}.cubin": cubin, f"{name}.json": metadata}
+        group = {file: files.put(content, file) for file, content in contents.items()}
+        files.put_group(f"{name}.json", group)
+    return CompiledKernel(copy, group, key)
 
 
 @cache
@@ -85,18 +100,18 @@ def end_for(target: GPUTarget) -> str:
 
 
 def with_span(kernel: str, end: str) -> str:
-    """The PTX of a kernel that takes the words as its last arguments, with that of `_end` in it."""
-    name, parameters, begin, stop = _entry(kernel)
+    """The PTX of a kernel with that of `_end` in it, and with the words as its last arguments."""
     end_name, end_parameters, end_begin, end_stop = _entry(end)
     # Behind the arguments, Triton adds the same pointers to both.
-    first_word = parameters - (end_parameters - _NUM_WORDS - 1) - _NUM_WORDS
+    kernel, first_word = _with_words(kernel, end_parameters - _NUM_WORDS - 1)
+    name, _, begin, stop = _entry(kernel)
     tail = _of_one_warp(end[end_begin:end_stop])
     for idx in range(_NUM_WORDS):
         tail = tail.replace(f"[{end_name}_param_{idx}]", f"[{name}_param_{first_word + idx}]")
     began = rf"ld\.param\.[bu]64(\s+%\w+, )\[{end_name}_param_{_NUM_WORDS}\];"
     tail, num_begins = re.subn(began, rf"mov.b64\1{_BEGIN};", tail)
     body = kernel[begin:stop]
-    if not num_begins or f"{end_name}_param" in tail or first_word < 0:
+    if not num_begins or f"{end_name}_param" in tail:
         raise RecorderError("the arguments in its PTX are not where we know them")
     if len(re.findall(r"\b(?:ret|exit)\b(?:\.\w+)?;", body)) != len(_RET.findall(body)):
         raise RecorderError("single threads of it end")
@@ -108,6 +123,26 @@ def with_span(kernel: str, end: str) -> str:
     places = iter(range(len(body)))
     rest = _RET.sub(lambda _: _placed(tail, next(places)), body[head.end() :])
     return kernel[:begin] + head[0] + clock + rest + kernel[stop:]
+
+
+def _with_words(kernel: str, num_behind: int) -> tuple[str, int]:
+    """A kernel with the words as parameters before its last ones, and the number of the first."""
+    name, num_parameters, _, _ = _entry(kernel)
+    first = num_parameters - num_behind
+    if first < 0:
+        raise RecorderError("the arguments in its PTX are not where we know them")
+
+    def moved(found: re.Match[str]) -> str:
+        idx = int(found[1])
+        return f"{name}_param_{idx if idx < first else idx + _NUM_WORDS}"
+
+    text = re.sub(rf"\b{name}_param_(\d+)\b", moved, kernel)
+    entry = re.search(rf"\.entry\s+{name}\s*\(([^)]*)\)", text)
+    assert entry is not None
+    parameters = entry[1].split(",") if num_parameters else []
+    words = [f"\n\t.param .u64 {name}_param_{first + idx}" for idx in range(_NUM_WORDS)]
+    listed = ",".join(parameters[:first] + words + parameters[first:])
+    return f"{text[: entry.start(1)]}{listed}{text[entry.end(1) :]}", first
 
 
 def _entry(ptx: str) -> tuple[str, int, int, int]:

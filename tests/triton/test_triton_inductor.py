@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 require_triton()
 
 import torch  # noqa: E402
+import triton  # noqa: E402
 
 from in_process import run_kprof  # noqa: E402
 from kprof.errors import TargetError  # noqa: E402
@@ -188,6 +189,7 @@ class Tuner:
 
     def _precompile_config(self, config: object) -> Result:
         self.all.step("compile")
+        assert hasattr(triton, "compile")
         assert list(self.triton_meta["signature"])[1:] == list(WORDS)
         assert self.fn.arg_names[-4:] == list(WORDS)
         self.name = "copy"

@@ -33,7 +33,7 @@ from kprof.trace import Trace  # noqa: E402
 from kprof.triton.buffer import words_of  # noqa: E402
 from kprof.triton.inductor import _tuner_of_copy, check_torch  # noqa: E402
 from kprof.triton.instrument import WORDS, with_words  # noqa: E402
-from kprof.triton.spliced import end_for, override_of, with_span  # noqa: E402
+from kprof.triton.spliced import compiled_with_span, end_for, with_span  # noqa: E402
 
 SM_90 = TARGETS["sm_90"]
 NUM_PROGRAMS = 130
@@ -58,9 +58,16 @@ def plain_ones(x):
 
 @cache
 def ones_with_span() -> str:
-    kernel, _ = with_words(plain_ones, "ones")
-    source = ASTSource(kernel, {"x": "*i32", **dict.fromkeys(WORDS, "i64")})
-    return Path(override_of(source, SM_90, {"num_warps": 4})).read_text()
+    return str(compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4}).asm["ptx"])
+
+
+def sources_of_ones() -> tuple[ASTSource, ASTSource]:
+    """The kernel, and its copy."""
+    copy, _ = with_words(plain_ones, "ones")
+    signature = {"x": "*i32"}
+    return ASTSource(plain_ones, signature), ASTSource(
+        copy, signature | dict.fromkeys(WORDS, "i64")
+    )
 
 
 def record(path: Path, num_runs: int = 1, arena_bytes: int = 1 << 20) -> Trace:
@@ -340,10 +347,7 @@ def compiled_both_ways(tuner: Any, *, debug: bool) -> tuple[Any, Any]:
     plain = triton.compile(source(tuner.fn, meta["signature"]), target=SM_90, options=options)
     kernel, _ = with_words(tuner.fn, "whole")
     with_more = source(kernel, {**meta["signature"], **dict.fromkeys(WORDS, "i64")})
-    override = override_of(with_more, SM_90, options)
-    return plain, triton.compile(
-        with_more, target=SM_90, options={**options, "ir_override": override}
-    )
+    return plain, compiled_with_span(source(tuner.fn, meta["signature"]), with_more, SM_90, options)
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -371,32 +375,58 @@ def test_the_copy_has_the_instructions_of_the_kernel(name: str, *, debug: bool) 
     assert copy.asm["cubin"] != plain.asm["cubin"]
 
 
-def test_inductor_compiles_the_copy_with_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_static", [False, True])
+def test_inductor_gets_the_copy_without_compiling_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_static: bool
+) -> None:
+    """The kernel's own code comes from Triton's cache. What launches the copy is what launched it if it were compiled."""
     require_tested_torch()
     import inductor_kernel
     from torch._inductor.runtime import triton_helpers
 
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
-    monkeypatch.setattr(torch._inductor.config, "use_static_triton_launcher", value=False)
-    tuner = inductor_kernel.rotated
-    kernel, _ = with_words(tuner.fn, "whole")
-    result = _tuner_of_copy(tuner, kernel)._precompile_config(tuner.configs[0])
-    assert "%kprof_began" in result.kernel.asm["ptx"]
-    assert list(result.compile_meta["signature"])[-len(WORDS) :] == list(WORDS)
-    assert "ir_override" not in tuner._create_compile_options(
-        tuner.configs[0], tuner._create_compile_meta(tuner.configs[0])
+    tuner, config = inductor_kernel.rotated, inductor_kernel.rotated.configs[0]
+    with torch._inductor.config.patch(use_static_triton_launcher=is_static):
+        tuner._precompile_config(config)
+        end_for(SM_90)
+        kernel, _ = with_words(tuner.fn, "whole")
+        clone = _tuner_of_copy(tuner, kernel)
+        were_cached: list[bool] = []
+        monkeypatch.setattr(
+            triton.knobs.compilation,
+            "listener",
+            lambda *, cache_hit, **_: were_cached.append(cache_hit),
+        )
+        spliced = clone._precompile_config(config)
+        assert were_cached == [True]
+        del clone._precompile_config
+        compiled = clone._precompile_config(config)
+        assert were_cached == [True, False]
+    assert list(spliced.compile_meta["signature"])[-len(WORDS) :] == list(WORDS)
+    if not is_static:
+        assert "%kprof_began" in spliced.kernel.asm["ptx"]
+        assert spliced.kernel.src.hash() == compiled.kernel.src.hash()
+        return
+    own = {"hash", "cubin_path", "cubin_raw"}
+    fields = [
+        {k: v for k, v in vars(each.kernel).items() if k not in own} for each in (spliced, compiled)
+    ]
+    assert fields[0] == fields[1]
+    assert (
+        Path(spliced.kernel.cubin_path).read_bytes()
+        != Path(compiled.kernel.cubin_path).read_bytes()
     )
 
 
 def with_text(before: str, after: str) -> Callable[[], str]:
-    return lambda: kernel_with_words().replace(before, after)
+    return lambda: kernel_of_ones().replace(before, after)
 
 
 @cache
-def kernel_with_words() -> str:
-    kernel, _ = with_words(plain_ones, "ones")
-    source = ASTSource(kernel, {"x": "*i32", **dict.fromkeys(WORDS, "i64")})
-    return str(triton.compile(source, target=SM_90, options={"num_warps": 4}).asm["ptx"])
+def kernel_of_ones() -> str:
+    plain, _ = sources_of_ones()
+    return str(triton.compile(plain, target=SM_90, options={"num_warps": 4}).asm["ptx"])
 
 
 @pytest.mark.parametrize(
@@ -406,7 +436,7 @@ def kernel_with_words() -> str:
         (with_text("\tret;", "\texit;\n\tret;"), "single threads of it end"),
         (with_text(".reqntid", ".reqnctapercluster 2\n.reqntid"), "its programs are clusters"),
         (with_text(".visible .entry", ".visible .func"), "its PTX has no kernel"),
-        (lambda: kernel_with_words()[:-400].replace("}", ""), "the kernel in its PTX has no end"),
+        (lambda: kernel_of_ones()[:-400].replace("}", ""), "the kernel in its PTX has no end"),
     ],
 )
 def test_code_that_we_do_not_know_is_left_alone(text: Callable[[], str], reason: str) -> None:
@@ -414,20 +444,14 @@ def test_code_that_we_do_not_know_is_left_alone(text: Callable[[], str], reason:
         with_span(text(), end_for(SM_90))
 
 
-@pytest.mark.parametrize(
-    ("knob", "reason"),
-    [("override", "TRITON_KERNEL_OVERRIDE is set"), ("store_binary_only", "Triton keeps no PTX")],
-)
-def test_what_triton_would_not_take_is_left_alone(
-    knob: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_its_code_a_kernel_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     end_for(SM_90)
-    monkeypatch.setattr(triton.knobs.compilation, knob, value=True)
-    kernel, _ = with_words(plain_ones, "ones")
-    source = ASTSource(kernel, {"x": "*i32", **dict.fromkeys(WORDS, "i64")})
-    with pytest.raises(RecorderError, match=reason):
-        override_of(source, SM_90, {"num_warps": 8})
+    monkeypatch.setattr(triton.knobs.compilation, "store_binary_only", value=True)
+    with pytest.raises(RecorderError, match="Triton keeps no PTX"):
+        compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 8})
 
 
 def end_through_shared_memory() -> str:
@@ -451,7 +475,7 @@ def end_through_shared_memory() -> str:
 
 def test_a_span_takes_no_shared_memory() -> None:
     """It would move the kernel's own: results of wgmma changed, which wants it at multiples of 1024 bytes."""
-    spliced = with_span(kernel_with_words(), end_through_shared_memory())
+    spliced = with_span(kernel_of_ones(), end_through_shared_memory())
     assert "shared" not in spliced
     assert "smem" not in spliced
     # Lane 0 has added to a cursor, and all lanes learn which chunk they have claimed.
@@ -462,12 +486,12 @@ def test_a_span_takes_no_shared_memory() -> None:
 def test_a_span_that_needs_shared_memory_is_not_recorded() -> None:
     end = end_through_shared_memory().replace("ld.shared.b32", "ld.shared.v2.b32")
     with pytest.raises(RecorderError, match="takes shared memory"):
-        with_span(kernel_with_words(), end)
+        with_span(kernel_of_ones(), end)
 
 
 def test_every_way_out_of_a_kernel_ends_its_span() -> None:
     """The code of the end stands before each, with labels of its own."""
-    text = kernel_with_words().replace("\tret;", "\tbra.uni $over;\n\tret;\n$over:\n\tret;")
+    text = kernel_of_ones().replace("\tret;", "\tbra.uni $over;\n\tret;\n$over:\n\tret;")
     spliced = with_span(text, end_for(SM_90))
     assert spliced.count("%globaltimer") == 1 + 2 * 3
     labels = re.findall(r"^(\$L__kprof\w+):", spliced, flags=re.MULTILINE)
