@@ -206,6 +206,6 @@ def _check_delayed(experiment: Experiment, without_ns: float, with_ns: float) ->
     if not with_ns - without_ns >= experiment.delays_ns[-1] / 2:
         raise WorkloadError(
             f"spans of {experiment.region} lasted no longer with a delay: build the kernels with "
-            "-DKPROF_DELAYS=1 (kprof's builder and Triton do so by themselves; short tracks in C++ "
-            "and spans of kp.span() take no delays)"
+            "-DKPROF_DELAYS=1 (kprof's builder and Triton do so by themselves). Spans of kp.span() "
+            "take no delays, those of short tracks do if they end with profile_now(prof, region)"
         )

@@ -29,6 +29,9 @@ struct Memory {
   };
   Lap laps[num_laps + 1];  // behind the last one only the time at which it ends
   kprof::ShortTrack track;
+#if KPROF_DELAYS
+  uint32_t delay;
+#endif
 #endif
 };
 
@@ -43,7 +46,11 @@ class BlockLaps {
   KPROF_DEVICE void open(const kprof::Buffer& prof) const {
     // One slot more, for what closing the track may write.
     const kprof::ShortTrack track = kprof::open_short_track(prof, num_laps + 1);
-    if (thread_id() == 0) memory_->track = track;
+    if (thread_id() != 0) return;
+    memory_->track = track;
+#if KPROF_DELAYS
+    memory_->delay = prof.arena == 0 ? 0 : kprof::delay_of(prof, block_id());
+#endif
   }
 
   KPROF_DEVICE void begin() const {
@@ -55,6 +62,9 @@ class BlockLaps {
     if (thread_id() != 0) return;
     memory_->laps[number].region = static_cast<uint32_t>(region);
     memory_->laps[number].payload = payload;
+#if KPROF_DELAYS
+    kprof::delay_span(memory_->delay, static_cast<uint32_t>(region));
+#endif
     memory_->laps[number + 1].begin_ticks = kprof::profile_now().start_ticks;
   }
 

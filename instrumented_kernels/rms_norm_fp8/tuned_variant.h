@@ -72,7 +72,7 @@ __global__ void KPROF_BLOCKS_PER_PROCESSOR(kMaxThreads, when == Weights::kAfterR
 KPROF_DEVICE void record_row(const ProfiledCall& call, const kprof::ShortTrack& early, bool is_open,
                              const kprof::Span& begun, const kprof::Span& added, const kprof::Span& reduced) {
 #if KPROF_ENABLED
-  const kprof::Span done = kprof::profile_now();
+  const kprof::Span done = kprof::profile_now(call, R_NORMALISE);
   const kprof::ShortTrack track = is_open ? early : kprof::open_short_track(call, 3);
   if (!kprof::is_writer(track)) return;
   const uint32_t row = block_id();
@@ -108,9 +108,9 @@ __global__ void KPROF_BLOCKS_PER_PROCESSOR(kMaxThreads, blocks) whole_row(Profil
   // The weights, on their way while the block adds up.
   const Quad* weight = static_cast<const Quad*>(call.weight) + thread_id();
   for (uint32_t j = 0; j < kWholeVectors; ++j) others[j] = weight[j * num_threads()];
-  const kprof::Span summed = kprof::profile_now();
+  const kprof::Span summed = kprof::profile_now(call, R_ADD);
   const float factor = call.factor(block_sums::team_sum(squares, num_threads() / warp_width(), sums));
-  const kprof::Span reduced = kprof::profile_now();
+  const kprof::Span reduced = kprof::profile_now(call, R_REDUCE);
   Fp8Vec* y = reinterpret_cast<Fp8Vec*>(call.y_row(block_id())) + thread_id();
   for (uint32_t j = 0; j < kWholeVectors; ++j) y[j * num_threads()] = normalised<Element>(held[j], others[j], factor);
   record_row(call, track, kOpensEarly, begun, summed, reduced);

@@ -106,10 +106,10 @@ KPROF_DEVICE void activate(const Call& call, kprof::Track& track) {
   profile_stop(track, span, R_ACTIVATE, payload<R_ACTIVATE>(row));
 }
 
-KPROF_DEVICE void record_vector(const Call& call, const kprof::ShortTrack& track, const kprof::Span& begun,
+KPROF_DEVICE void record_vector(const ProfiledCall& call, const kprof::ShortTrack& track, const kprof::Span& begun,
                                 const kprof::Span& loaded) {
 #if KPROF_ENABLED
-  const kprof::Span done = kprof::profile_now();
+  const kprof::Span done = kprof::profile_now(call, R_ACTIVATE);
   if (!kprof::is_writer(track)) return;
   kprof::profile_at(track, 0, begun, kprof::ticks_between(begun, loaded), R_LOAD, payload<R_LOAD>(call.row()));
   kprof::profile_at(track, 1, loaded, kprof::ticks_between(loaded, done), R_ACTIVATE, payload<R_ACTIVATE>(call.row()));
@@ -139,7 +139,7 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tuned(ProfiledCall call) {
   const Quad up = reinterpret_cast<const Quad*>(call.up_row<Element>(row))[i];
   const kprof::ShortTrack track = kprof::open_short_track(call, 2);
   const Fp8Vec vector = activated<Fast, Element>(gate, up, call.scale);
-  const kprof::Span loaded = kprof::profile_now();
+  const kprof::Span loaded = kprof::profile_now(call, R_LOAD);
   reinterpret_cast<Fp8Vec*>(call.y_row(row))[i] = vector;
   record_vector(call, track, begun, loaded);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from kprof import abi
 from kprof.devices.build import DELAYS_VARIABLE, BuildOptions, load_library
 from kprof.devices.targets import Target
-from kprof.recording.launcher.record import session
+from kprof.recording.launcher.record import RecordRequest, record, session
 from kprof.recording.launches.delays import Delaying, Delays, length_of, words_of
 from kprof.recording.launches.region_ids import RegionIds
 from kprof.recording.rank.recorder import Recorder
@@ -83,6 +84,19 @@ def test_every_second_launch(tmp_path: Path) -> None:
     delays = Delays("scale", DELAY_NS, {0: ALL}, every=2)
     found = shortest(durations_of(tmp_path, delays, is_per_block=False), "region", "launch")
     assert found["scale", 0] >= DELAY_NS > max(found["scale", 1], found["load", 0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "region"),
+    [("swiglu_fp8", "load"), ("rms_norm_fp8", "normalise"), ("moe_align_sort", "count")],
+)
+def test_short_tracks_take_delays_too(tmp_path: Path, kernel: str, region: str) -> None:
+    command = (sys.executable, "-m", f"instrumented_kernels.{kernel}", "--target", "cpu")
+    delays = Delays(region, DELAY_NS, {0: ((1, 2),)})
+    record(RecordRequest(command, tmp_path / "run.kprof", is_quiet=True, delays=delays))
+    sql = f"SELECT block, duration_ns FROM events WHERE region = '{region}'"
+    found = shortest(Trace.open(tmp_path / "run.kprof").query(sql).to_pandas(), "block")
+    assert found.pop(1) >= DELAY_NS > min(found.values())
 
 
 @pytest.mark.usefixtures("takes_delays")

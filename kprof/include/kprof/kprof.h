@@ -408,15 +408,17 @@ KPROF_DEVICE uint32_t delay_of(const Buffer& buffer, uint32_t block) {
   if (block >= kNumDelayedBlocks) return words[2] != 0 ? words[0] : 0;
   return (platform::load_global(&delays.blocks[block / 32]) >> (block & 31) & 1) != 0 ? words[0] : 0;
 }
-// Spins where the region of a span that ends is one to delay. Lanes that do not write wait for the one that does.
-KPROF_DEVICE void delay_end(const Track& track, uint32_t region) {
-  if (__builtin_expect(track.delay >> kDelayBits != region, 1)) return;
-  const uint32_t length = track.delay & ((1u << kDelayBits) - 1), mantissa = (1u << kDelayMantissaBits) - 1;
+// Spins where the region of a span that ends is the one that `delay_of` named.
+KPROF_DEVICE void delay_span(uint32_t delay, uint32_t region) {
+  if (__builtin_expect(delay >> kDelayBits != region, 1)) return;
+  const uint32_t length = delay & ((1u << kDelayBits) - 1), mantissa = (1u << kDelayMantissaBits) - 1;
   const uint32_t ticks = (length & mantissa) << (length >> kDelayMantissaBits);
   const uint64_t begin = platform::realtime_ticks();
   while (platform::realtime_ticks() - begin < ticks) {
   }
 }
+// Lanes that do not write wait for the one that does.
+KPROF_DEVICE void delay_end(const Track& track, uint32_t region) { delay_span(track.delay, region); }
 #else
 KPROF_DEVICE void delay_end(const Track&, uint32_t) {}
 #endif

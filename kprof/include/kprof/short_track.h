@@ -8,7 +8,7 @@
 //
 //   kprof::Span begin = kprof::profile_now();       // before there is a track: only reads the clock
 //   send(...);
-//   kprof::Span sent = kprof::profile_now();
+//   kprof::Span sent = kprof::profile_now(prof, R_PUT);
 //   kprof::ShortTrack track = kprof::open_short_track(prof, num_records);       // while the packets are on their way
 //   if (kprof::is_writer(track))
 //     kprof::profile_at(track, slot, begin, kprof::ticks_between(begin, sent), R_PUT, payload);
@@ -36,6 +36,15 @@ constexpr uint64_t kShortTrackTicks = 1u << 16;
 
 // Reads the clock before there is a track, in every thread that calls it.
 KPROF_DEVICE Span profile_now() { return Span{event_ticks()}; }
+
+// The same where a span of `region` ends: one that `kprof verify` delays ends later, and all threads that call it spin.
+template <typename Id>
+KPROF_DEVICE Span profile_now([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] Id region) {
+#if KPROF_DELAYS
+  if (buffer.arena != 0) delay_span(delay_of(buffer, platform::block_id()), static_cast<uint32_t>(region));
+#endif
+  return profile_now();
+}
 
 // Whether the calling thread writes. Test it before you write, so that the other warps skip this code.
 KPROF_DEVICE bool is_writer(const ShortTrack& track) { return track.before_first != 0; }
@@ -163,7 +172,10 @@ KPROF_DEVICE void close_short_track([[maybe_unused]] const ShortTrack& track, [[
 
 #else  // KPROF_ENABLED
 
-KPROF_DEVICE Span profile_now() { return {}; }
+template <typename... Arguments>
+KPROF_DEVICE Span profile_now(const Arguments&...) {
+  return {};
+}
 struct [[maybe_unused]] EarlyTrack {};
 template <typename... Arguments>
 KPROF_DEVICE EarlyTrack ask_for_short_track(const Arguments&...) {
