@@ -8,6 +8,7 @@ trace = build.trace()
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class TraceBuilder:
         self.offsets_ns = offsets_ns or {}
         self.missing_ranks = missing_ranks
         self._rows: list[dict[str, Any]] = []
+        self._num_rows_of: Counter[int] = Counter()
         self._launches: dict[int, Launch] = {}
         self.launch(0, "kernel")
 
@@ -86,6 +88,7 @@ class TraceBuilder:
         named.
         """
         declared = self.regions.by_name(region)
+        self._num_rows_of[rank] += 1
         self._rows.append(
             {
                 "rank": rank,
@@ -149,7 +152,7 @@ class TraceBuilder:
             target="synthetic",
             device=f"device {rank}",
             clock=ClockInfo("synthetic", 1e9, 1.0),
-            counts=EventCounts(recorded=sum(1 for row in self._rows if row["rank"] == rank)),
+            counts=EventCounts(recorded=self._num_rows_of[rank]),
             regions=self.regions,
             launches=tuple(self._launches.values()),
         )
