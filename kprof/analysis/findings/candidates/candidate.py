@@ -62,6 +62,11 @@ class Candidate:
         return present
 
     @cached_property
+    def call_bits(self) -> int:
+        """The same calls as the bits of a number: every pair of candidates is compared by them."""
+        return int.from_bytes(np.packbits(self.calls).tobytes(), "big")
+
+    @cached_property
     def height(self) -> float:
         """The median excess of these calls; every pair of candidates is compared by it."""
         return float(np.median(self.excess[self.calls]))

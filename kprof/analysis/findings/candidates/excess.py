@@ -284,11 +284,13 @@ def _is_shared(
 
 def _height(y: Floats, sigma: Floats) -> float | None:
     """The excess that most of the cells of a group share, if it stands out."""
-    height = float(np.median(y))
     count = len(y)
-    wanted = CELL if count == 1 else GROUP
-    error = float(np.median(sigma)) * (1.0 if count == 1 else 1.25 / np.sqrt(count))
-    if height < wanted or height < SIGMAS * error:
+    # Most groups are one cell or do not stand out, and a median takes long.
+    if count == 1:
+        only = float(y[0])
+        return only if only >= max(CELL, SIGMAS * float(sigma[0])) else None
+    height = float(np.median(y))
+    if height < GROUP or height < SIGMAS * float(np.median(sigma)) * 1.25 / np.sqrt(count):
         return None
     return height if (y > height / 3).mean() >= MOST_OF_GROUP else None
 

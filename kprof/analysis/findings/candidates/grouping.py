@@ -136,9 +136,13 @@ def _contains(outer: Place, inner: Place) -> bool:
 def _absorbed(basis: Basis, united: list[Candidate]) -> list[Candidate]:
     """A slow rank's block that stands out as much in other classes belongs to the rank."""
     parts: dict[int, list[Candidate]] = {i: [outer] for i, outer in enumerate(united)}
+    # A block or a link contains no other place.
+    outers = [
+        (i, h) for i, h in enumerate(united) if ALL in (h.places[0].first, h.places[0].second)
+    ]
     absorbed: set[int] = set()
     for number, inner in enumerate(united):
-        for i, outer in enumerate(united):
+        for i, outer in outers:
             if _belongs_to(basis, inner, outer):
                 parts[i].append(inner)
                 absorbed.add(number)
@@ -171,11 +175,12 @@ def _are_alike(one: Candidate, other: Candidate) -> bool:
 
     Or in calls of their own, as of what moves.
     """
-    if not _look_alike(one, other):
-        return False
     here, there = one.places[0], other.places[0]
     is_near = here.first == there.first or here.second == there.second
-    return _are_apart(one, other) or (is_near and _in_same_calls(one, other))
+    # Most pairs fail here, and fast.
+    if not (_are_apart(one, other) or (is_near and _in_same_calls(one, other))):
+        return False
+    return _look_alike(one, other)
 
 
 def _look_alike(one: Candidate, other: Candidate) -> bool:
@@ -192,16 +197,16 @@ def _look_alike(one: Candidate, other: Candidate) -> bool:
 
 
 def _in_same_calls(one: Candidate, other: Candidate) -> bool:
-    both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
-    return bool(both >= SAME_CALLS * either)
+    both, either = one.call_bits & other.call_bits, one.call_bits | other.call_bits
+    return both.bit_count() >= SAME_CALLS * either.bit_count()
 
 
 def _are_apart(one: Candidate, other: Candidate) -> bool:
     """Each in calls of its own, and not in most of them."""
-    in_both = (one.calls & other.calls).any()
-    return not in_both and max(one.calls.sum(), other.calls.sum()) <= MOST_AT_ONE_PLACE * len(
-        one.calls
-    )
+    if one.call_bits & other.call_bits:
+        return False
+    most = max(one.call_bits.bit_count(), other.call_bits.bit_count())
+    return most <= MOST_AT_ONE_PLACE * len(one.calls)
 
 
 def _alike_groups(united: list[Candidate]) -> list[list[Candidate]]:
