@@ -115,11 +115,9 @@ class Recorder(AnyRecorder):
         """Measure the device and allocate the arenas."""
         from kprof.recording.rank.opening import open_parts
 
-        launches, has_schedule = self._launches, self._schedule is not None
-        place, kept = (self._directory, self.rank, self.world_size), self._retention
-        parts = open_parts(
-            *place, device, kept, arena_bytes, launches, self._numbers, has_schedule=has_schedule
-        )
+        launches, is_due = self._launches, self._schedule is not None
+        who = self._directory, self.rank, self.world_size, device, self._retention
+        parts = open_parts(*who, arena_bytes, launches, self._numbers, has_schedule=is_due)
         self._facts, self._clocks, self._waits, self._turns = parts[:4]
         self._keeper, self._progress, self._ledger, self._is_capturing = parts[4:]
         self._observers = () if self._timer is None else (self._timer.observe,)
