@@ -54,6 +54,15 @@ def test_a_commit_tries_a_share_and_many_commits_try_all(
     assert 0.2 < num_dear / len(DEAR) < 0.3
 
 
+def test_commits_take_about_as_long_as_each_other(tried: Callable[..., set[str]]) -> None:
+    lines = map(str.split, (TESTS / "dear.txt").read_text().splitlines())
+    cost_s = {test: float(cost_s) for cost_s, test in lines}
+    costs_s = [sum(cost_s.get(name, 0.0) for name in tried(commit)) for commit in COMMITS]
+    # Where the dearest one runs, it is a third of all.
+    assert max(costs_s) - min(costs_s) <= max(cost_s.values())
+    assert max(costs_s) < 1.25 * sum(cost_s.values()) / conftest.DEAR_EVERY
+
+
 def test_who_names_a_file_or_asks_for_all_gets_every_dear_test(
     tried: Callable[..., set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
