@@ -15,6 +15,7 @@ launch is captured stays unrecorded in that graph.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -63,6 +64,8 @@ def check_torch(version: str) -> None:
 _CANDIDATE: Final = "triton_"
 # An attribute of graphs: where their replays record.
 _ROOM: Final = "room_of_kprof"
+# Inductor logs a traceback where a kernel does not compile; of a copy we say it in a line.
+_SILENT: Final = logging.Logger("kprof", logging.CRITICAL + 1)
 # An attribute of our launchers: Inductor's.
 _ORIGINAL: Final = "launcher_of_inductor"
 
@@ -344,7 +347,8 @@ def _tuner_of_copy(tuner: Any, kernel: Any) -> Any:
     clone.triton_meta = {**tuner.triton_meta, "signature": signature}
     if _is_spliced(tuner):
         compiles = type(clone)._precompile_config
-        scope = {**compiles.__globals__, "triton": _Splicing(_with_source(tuner))}
+        splicing = _Splicing(_with_source(tuner))
+        scope = {**compiles.__globals__, "triton": splicing, "log": _SILENT}
         if "triton" not in compiles.__code__.co_names:
             raise RecorderError("torch compiles kernels in another way")
         clone._precompile_config = partial(FunctionType(compiles.__code__, scope), clone)

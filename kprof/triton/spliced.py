@@ -30,6 +30,7 @@ _BEGIN: Final = "%kprof_began"
 _NUM_WORDS: Final = 4
 # Triton makes the names of its files no longer.
 _MAX_NAME: Final = 150
+_NUM_FILES: Final = 3
 # What stands in front of the first instruction of a kernel's body.
 _DECLARED: Final = re.compile(r"(?:\s*\.(?:reg|local|shared)\b[^\n]*\n|\s*\n)*")
 _RET: Final = re.compile(r"^[ \t]*ret;[ \t]*(?://.*)?$", re.MULTILINE)
@@ -78,8 +79,9 @@ def compiled_with_span(
     key = hashlib.sha256(f"{kernel.hash} {text}".encode()).hexdigest()
     files = get_cache_manager(key)
     name = copy.name[:_MAX_NAME]
-    group = files.get_group(f"{name}.json")
-    if not group:
+    group = files.get_group(f"{name}.json") or {}
+    # Triton up to 3.6 leaves out files that are lost.
+    if len(group) < _NUM_FILES:
         backend = make_backend(target)
         cubin = backend.make_cubin(text, {}, backend.parse_options(dict(options)), target.arch)
         metadata = json.dumps({**kernel.metadata._asdict(), "hash": key}, default=vars)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import cache
@@ -20,6 +21,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from compiled import TARGETS  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
+from triton.runtime.cache import FileCacheManager  # noqa: E402
 
 from kprof import abi  # noqa: E402
 from kprof.devices import gpu  # noqa: E402
@@ -28,6 +30,7 @@ from kprof.recording.arenas.arena_state import byte_range  # noqa: E402
 from kprof.recording.arenas.turns import Turns  # noqa: E402
 from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.rank.recorder import Recorder  # noqa: E402
+from kprof.recording.retention.drainer import Drainer  # noqa: E402
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, Retention  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 from kprof.triton.buffer import words_of  # noqa: E402
@@ -209,6 +212,30 @@ def test_programs_of_every_replay_have_their_places(tmp_path: Path, retention: R
     assert retention != EVERYTHING_THAT_FITS or used_bytes == 10 * 3 * abi.CHUNK_BYTES
 
 
+def test_launches_that_follow_a_prepared_replay_find_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A call of 3 chunks and of 22 others, of 32 that can be reserved: the arena is left in the second one."""
+    monkeypatch.setattr(Drainer, "start", lambda _: None)
+    _, regions = with_words(plain_ones, "ones")
+    retention = Retention(drain=True)
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(
+            directory, rank=0, world_size=1, arena_bytes=2 * OF_64_CHUNKS, retention=retention
+        )
+        graph = Graph(recorder)
+        found = []
+        for _ in range(2):
+            was_ready = graph.replay()
+            num_blocks = 22 * abi.RECORDS_PER_CHUNK
+            launch = recorder.launch(
+                "ones", regions.table, num_blocks=num_blocks, shares_chunks=True
+            )
+            found.append((was_ready, launch.num_reserved))
+        recorder.close()
+    assert found == [(False, 22), (True, 22)]
+
+
 def test_a_replay_that_does_not_fit_is_counted_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "run.kprof"
     arena_bytes = abi.ArenaGeometry.for_chunks(0, 32).size_bytes
@@ -263,6 +290,27 @@ def test_a_replay_that_nobody_announced_overwrites_nothing(
     assert (counts.torn_chunks, counts.overwritten_runs) == (0, 0)
     assert counts.unsplit_launches == (2 if any(announced) else 0)
     assert any(announced) or are_replays(trace, num_replays)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_replay_that_nobody_announced_takes_no_place_that_no_longer_holds(
+    tmp_path: Path, *, is_paused: bool
+) -> None:
+    """Prepared before a flush, or before a pause."""
+    path = tmp_path / "run.kprof"
+    with session(path) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=4 << 20)
+        graph = Graph(recorder)
+        graph.replay()
+        recorder.pause() if is_paused else recorder.flush()
+        graph.replay(is_announced=False)
+        recorder.resume()
+        for _ in range(2):
+            graph.replay()
+        recorder.close()
+    counts = Trace.open(path).ranks[0].counts
+    num_recorded = 3 if is_paused else 4
+    assert (counts.recorded, counts.dropped) == (num_recorded * OF_A_REPLAY, 0)
 
 
 def test_a_damaged_chunk_moves_no_event_to_another_replay(tmp_path: Path) -> None:
@@ -452,6 +500,54 @@ def test_without_its_code_a_kernel_is_left_alone(
     monkeypatch.setattr(triton.knobs.compilation, "store_binary_only", value=True)
     with pytest.raises(RecorderError, match="Triton keeps no PTX"):
         compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 8})
+
+
+def test_a_kernel_that_is_left_alone_is_not_logged_by_inductor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would log a traceback and the source, as of a kernel that does not compile."""
+    require_tested_torch()
+    import inductor_kernel
+    from torch._inductor.runtime import triton_helpers, triton_heuristics
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    monkeypatch.setattr(triton.knobs.compilation, "store_binary_only", value=True)
+    logged: list[str] = []
+    monkeypatch.setattr(
+        triton_heuristics.log, "exception", lambda text, *_: logged.append(str(text))
+    )
+    tuner = inductor_kernel.doubled
+    clone = _tuner_of_copy(tuner, with_words(tuner.fn, "whole")[0])
+    with pytest.raises(RecorderError, match="Triton keeps no PTX"):
+        clone._precompile_config(tuner.configs[0])
+    assert not logged
+
+
+@pytest.mark.parametrize("suffix", ["json", "cubin"])
+def test_a_lost_file_of_the_cache_is_made_again(
+    suffix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Triton up to 3.6 then names those that are left."""
+
+    def get_group(self: FileCacheManager, filename: str) -> dict[str, str] | None:
+        path = Path(self.cache_dir) / f"__grp__{filename}"
+        if not path.exists():
+            return None
+        children = json.loads(path.read_text())["child_paths"]
+        return {name: child for name, child in children.items() if Path(child).exists()}
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(FileCacheManager, "get_group", get_group)
+    kernels = []
+    for _ in range(2):
+        kernels.append(compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4}))
+        group = kernels[0].metadata_group
+        lost = Path(group[f"plain_ones.{suffix}"])
+        assert lost.exists()
+        lost.unlink()
+    assert kernels[0].asm["cubin"] == kernels[1].asm["cubin"]
+    assert kernels[0].metadata == kernels[1].metadata
 
 
 def end_through_shared_memory() -> str:

@@ -217,8 +217,10 @@ class Turns:
         room.store(abi.LEFT_OUT if is_out else self.active.room(room.num_chunks, self._door))
 
     def _spoil_rooms(self) -> None:
-        """What is prepared no longer holds."""
+        """What is prepared no longer holds, also for replays that `announce` does not hear of."""
         for room in self._rooms:
+            if room.is_ready and room.stream == self._streams.current():
+                room.store(0)
             room.is_ready = False
 
     def set_off(self, is_off: bool) -> None:

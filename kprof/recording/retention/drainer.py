@@ -139,6 +139,9 @@ class Drainer:
         self._has_steps = True
         if not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph):
             self._end_call()
+        if not self._turns.is_left_out:
+            # Launches since then may have wanted much.
+            self.take_turns(is_new_call=False, may_move_graphs=True)
 
     def note_prepared(self, num_chunks: int) -> None:
         """So many chunks were reserved for a later call."""
