@@ -59,15 +59,16 @@ later chunk either, because cursors only advance until the arena is emptied. So 
 a track is the k-th replay, and order and time tell the chunks of a launch's replays apart
 (kprof.recording.decoding.replays).
 
-Rooms. Before a replay of a graph, where it can right after the one before, the host reserves chunks
-for all whole programs of that replay, and says in a word of the control block where they begin
-(ROOM, 8 bytes for each of NUM_ROOMS graphs): `place` is the first chunk + 1, in the arena that lies
-`arena_kib` KiB further. Launch buffers have the word's number in `tracks_per_block`, and in
-`first_chunk` how many chunks of the replay come before those of the launch. The last node of the
-graph sets the word to 0: a replay that the host did not see claims chunks. Where the chunks do not
-fit, `place` is NO_CHUNK: programs store nothing, and the first of every 61 counts them as dropped.
-Where recording is off it is LEFT_OUT: nothing is counted. Rooms of later replays lie below those of
-earlier ones, so the index of a chunk says which replay wrote it.
+Rooms. Before a replay of a graph, if possible as soon as the previous one is launched, the host
+reserves chunks for all whole programs of that replay, and says in a word of the control block where
+they begin (ROOM, 8 bytes for each of NUM_ROOMS graphs): `place` is the first chunk + 1, in the
+arena that lies `arena_kib` KiB further. Launch buffers have the word's number in
+`tracks_per_block`, and in `first_chunk` how many chunks of the replay come before those of the
+launch. The last node of the graph sets the word to 0: a replay that the host did not see claims
+chunks, unless a place was reserved for the next one. Where the chunks do not fit, `place` is
+NO_CHUNK: programs store nothing, and the first of every 61 counts them as dropped. Where recording
+is off it is LEFT_OUT: nothing is counted. Rooms of later replays lie below those of earlier ones,
+so the index of a chunk says which replay wrote it.
 
 Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a
 track: whether to record, which blocks, warps and sample of tracks, and how many KiB further the

@@ -28,7 +28,7 @@ from kprof.triton.programs import record_whole
 
 _BEGIN: Final = "%kprof_began"
 _NUM_WORDS: Final = 4
-# Triton makes the names of its files no longer.
+# Triton cuts the names of its files to so many characters.
 _MAX_NAME: Final = 150
 _NUM_FILES: Final = 3
 # What stands in front of the first instruction of a kernel's body.

@@ -427,7 +427,7 @@ def test_the_copy_has_the_instructions_of_the_kernel(name: str, *, debug: bool) 
 def test_inductor_gets_the_copy_without_compiling_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_static: bool
 ) -> None:
-    """The kernel's own code comes from Triton's cache. What launches the copy is what launched it if it were compiled."""
+    """The kernel's own code comes from Triton's cache. It is launched as if it had been compiled."""
     require_tested_torch()
     import inductor_kernel
     from torch._inductor.runtime import triton_helpers
