@@ -110,7 +110,7 @@ class StillRecordingError(WorkloadError):
 
 
 class NothingRecordedError(WorkloadError):
-    """The recorded command ended well, and no process of it had anything to record."""
+    """The recorded command ended well, and there is nothing of it to keep."""
 
 
 class ClockError(KprofError):

@@ -176,6 +176,7 @@ def _run_any_kernel(given: dict[str, Any]) -> None:
 def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
     """The exit code of `kprof record`. A foreign workload may have nothing to record."""
     from kprof.nccl.plugin import NOT_LOADED
+    from kprof.recording.finishing.finishing import HOW_TO_RECORD
 
     try:
         recording = record_and_summarise(request)
@@ -183,7 +184,8 @@ def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
         if not is_foreign:
             raise
         # The workload knows nothing of kprof, and whoever runs it wants its exit code.
-        note(NOT_LOADED if request.nccl_plugin else str(error).partition("; ")[0])
+        text, is_idle, rest = str(error).partition(f"; {HOW_TO_RECORD}")
+        note((NOT_LOADED if is_idle and request.nccl_plugin else text) + rest)
         return 0
     if strict and recording.losses and recording.exit_code == 0:
         return 1

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow
 EVENTS = ["--inductor"]
 
 
-@pytest.mark.parametrize("how", ["exit", "os._exit", "raise", "signal", "reexec", "thread"])
+@pytest.mark.parametrize(
+    "how", ["exit", "os._exit", "raise", "signal", "reexec", "thread", "told", "deaf", "late"]
+)
 def test_a_program_ends_in_its_own_way(tmp_path: Path, how: str) -> None:
     """Its one launch is in the capture, however it ends; a program that re-executes itself is a second one."""
     before = both_ways.plain("ends.py", how)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext, suppress
@@ -121,18 +123,93 @@ def test_the_command_refuses_it_before_the_workload_starts(
     assert not touched.exists()
 
 
-def test_a_sitecustomize_that_ours_hides_still_runs(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('the other one')\n")
-    paths = os.pathsep.join([str(STARTUP_DIR), str(tmp_path)])
-    for record_dir in ({}, {"KPROF_RECORD_DIR": str(tmp_path)}):
+REFUSED = "import kprof; kprof.recorder(device='cuda:99')"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [(["--inductor"], 0), (["--inductor", "--strict"], 1), ([], 1)]
+)
+def test_a_recorder_that_is_refused_does_not_change_the_exit_code(
+    tmp_path: Path, options: list[str], code: int
+) -> None:
+    output = ["-o", tmp_path / "run.kprof"]
+    answer = run_kprof(["record", *options, *output, "--", "python", "-c", REFUSED])
+    assert answer.returncode == code, answer.stderr
+    assert "there is no capture: rank 0 records nothing: there is no device" in answer.stderr
+
+
+def test_a_process_that_is_left_behind_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    """A server that a program has started, say. It may record, so what it needs for that is kept."""
+    output = ["-o", tmp_path / "run.kprof"]
+    command = ["sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!"]
+    answer = run_kprof(["record", "--inductor", *output, "--", *command])
+    left = int(answer.stdout)
+    os.kill(left, signal.SIGKILL)
+    assert answer.returncode == 0, answer.stderr
+    assert f"but something may still record (process {left}): when that has ended" in answer.stderr
+    assert "call kprof.recorder()" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("hidden", "prints"),
+    [
+        ("VALUE = 'the other one'\n", "the other one"),
+        (None, "none"),
+        # As `ddtrace-run` and others hand over to the next one.
+        (
+            "import sys\nsys.path.remove(sys.path[0])\ndel sys.modules['sitecustomize']\n"
+            "import sitecustomize\nsitecustomize.VALUE += ', chained'\n",
+            "the next one, chained",
+        ),
+    ],
+)
+def test_python_is_as_without_our_sitecustomize(
+    tmp_path: Path, hidden: str | None, prints: str
+) -> None:
+    """Whoever imports sitecustomize gets the one that ours hides, or none."""
+    for name, text in (("first", hidden), ("next", "VALUE = 'the next one'\n" if hidden else None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "sitecustomize.py").write_text(text)
+    program = (
+        "import sys\n"
+        "try:\n    from sitecustomize import VALUE\n"
+        "except ImportError:\n    VALUE = 'none'\n"
+        "print(VALUE, sys.path, sep='\\n')"
+    )
+    hers = [str(tmp_path / "first"), str(tmp_path / "next")]
+    printed = []
+    for paths, record_dir in (
+        (hers, {}),
+        ([str(STARTUP_DIR), *hers], {}),
+        ([str(STARTUP_DIR), *hers], {"KPROF_RECORD_DIR": str(tmp_path)}),
+    ):
         answer = subprocess.run(
-            [sys.executable, "-c", "print('the program')"],
-            env={"PYTHONPATH": paths, **record_dir},
+            [sys.executable, "-c", program],
+            env={"PYTHONPATH": os.pathsep.join(paths), **record_dir},
             capture_output=True,
             text=True,
             check=True,
         )
-        assert answer.stdout.split("\n")[:2] == ["the other one", "the program"]
+        assert answer.stderr == ""
+        printed.append(answer.stdout)
+    assert printed[0].startswith(f"{prints}\n")
+    assert printed[1:] == [printed[0]] * 2
+
+
+def test_our_sitecustomize_is_for_any_python_3() -> None:
+    """A workload may start a Python of its system, for which an error here would be a line on stderr."""
+    tree = ast.parse((STARTUP_DIR / "sitecustomize.py").read_text(), feature_version=(3, 6))
+    imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert "__future__" not in imported
+    evaluated = [
+        node
+        for part in ast.walk(tree)
+        for name in ("annotation", "returns")
+        if (node := getattr(part, name, None)) is not None
+    ]
+    assert evaluated
+    assert all(isinstance(node, ast.Name | ast.Constant) for node in evaluated)
 
 
 class Launched:

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from kprof.devices import apart, gpu
-from kprof.errors import NoRoomError
-from kprof.recording.rank import process
+from kprof.errors import CaptureError, NoRoomError
+from kprof.recording.rank import process, saver
 from kprof.recording.rank.null_recorder import NullRecorder
+from kprof.recording.rank.recorder import Recorder
 
 
 class Opened(NullRecorder):
@@ -62,6 +63,67 @@ def test_what_is_wrong_with_it_is_said_as_ever(
     monkeypatch.setattr(under_kprof, "most_bytes", 0)
     assert not process.recorder(rank=0, device="cuda").is_recording
     assert "rank 0 records nothing: no room" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(24, "Too many open files"),
+        RuntimeError("can't start new thread"),
+        ImportError("failed to map segment from shared object"),
+        MemoryError("no memory"),
+    ],
+)
+def test_limits_of_the_process_end_no_workload(
+    error: Exception,
+    under_kprof: type[Opened],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(under_kprof, "__init__", refuse)
+    assert not process.recorder(rank=0, device="cuda").is_recording
+    assert f"rank 0 records nothing: {error}" in capsys.readouterr().err
+
+
+def test_a_timeout_of_the_workloads_is_its_own(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its signal handler may raise one while a recorder opens."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise TimeoutError("30 s are over")
+
+    monkeypatch.setattr(under_kprof, "__init__", interrupted)
+    with pytest.raises(TimeoutError, match="30 s"):
+        process.recorder(rank=0, device="cuda")
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("no thread")])
+def test_nothing_listens_where_a_limit_refuses_it(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise error
+
+    monkeypatch.setattr(saver, "_saver", None)
+    monkeypatch.setattr(saver, "_Saver", refuse)
+    saver.start()
+    assert saver.signal_here() == 0
+
+
+def test_a_process_that_may_not_look_any_more_leaves_its_arenas_to_kprof() -> None:
+    """It has become another user, say."""
+
+    def refuse() -> bool:
+        raise PermissionError
+
+    recorder = SimpleNamespace(
+        _ledger=SimpleNamespace(is_whole=True), _directory=SimpleNamespace(is_dir=refuse)
+    )
+    assert Recorder._outlives(recorder, CaptureError("no leave"))  # type: ignore[arg-type]
 
 
 def test_no_recorder_is_made_while_a_graph_is_captured(

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from kprof.errors import require
 from kprof.recording.endings.complaints import tell
-from kprof.recording.endings.signals import ignore_signals
+from kprof.recording.endings.signals import handling
 
 
 class Closing(Protocol):
@@ -162,22 +162,16 @@ def describe_running(launcher: int) -> str:
     return ""
 
 
-_has_heard = False
-
-
 def exit_on_signal(number: int, frame: FrameType | None) -> None:
     """A signal handler that ends the process through its exit handlers."""
-    global _has_heard
     del frame
-    _has_heard = True
     raise SystemExit(128 + number)
 
 
-def die_unheard(number: int) -> None:
-    """For other threads: end the process by a signal that `exit_on_signal` has not got to handle,
-    because the main thread does not come back to Python. Without kprof it would have ended at once.
-    """
-    if _has_heard or signal.getsignal(number) is not exit_on_signal:
+def die_of(number: int) -> None:
+    """For other threads: end the process by a signal for which it has `exit_on_signal`, because it
+    does not get as far as its exit handlers. Without kprof it would have ended at once."""
+    if signal.getsignal(number) is not exit_on_signal:
         return
     # Only the main thread may ask Python for that.
     ctypes.CDLL(None).signal(number, ctypes.c_void_p(signal.SIG_DFL))
@@ -211,19 +205,29 @@ def _close_with_multiprocessing() -> None:
 
 
 def _close_all() -> None:
-    """Close all, with signals deferred: torchrun may send SIGTERM while this rank writes its
-    events."""
-    ignore_signals()
-    for recorder in [*_at_exit, *_open.values()]:
-        recorder.close_at_exit()
+    """Close all, with signals ignored: torchrun may send SIGTERM while this rank writes its
+    events, and a signal could only leave torn files.
+
+    Exit handlers of the workload that run later have signals as they would without kprof, and so
+    have processes that they start.
+    """
+    with handling(signal.SIG_IGN):
+        for recorder in [*_at_exit, *_open.values()]:
+            recorder.close_at_exit()
+    _die_of_signals()
 
 
 def _forget_in_child() -> None:
     for recorder in list(_open.values()):
         recorder.abandon()
     _at_exit.clear()
+    # multiprocessing's terminate() kills a child by the signal itself.
+    _die_of_signals()
+
+
+def _die_of_signals() -> None:
+    """Undo `end_well_on_signals`."""
     for number in _DEADLY:
-        # As without kprof: multiprocessing's terminate() kills a child by the signal itself.
         with contextlib.suppress(ValueError):
             if signal.getsignal(number) is exit_on_signal:
                 signal.signal(number, signal.SIG_DFL)

@@ -30,18 +30,12 @@ def deferring_signals() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def ignore_signals() -> None:
-    """For the last steps of a process that is ending: a signal could only leave torn files."""
-    if threading.current_thread() is threading.main_thread():
-        for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)
-
-
 @contextlib.contextmanager
 def handling(
-    handler: Callable[[int, FrameType | None], None], numbers: tuple[signal.Signals, ...] = ENDING
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers,
+    numbers: tuple[signal.Signals, ...] = ENDING,
 ) -> Iterator[None]:
-    """Handle terminating signals.
+    """Handle terminating signals meanwhile.
 
     Leaves ignored signals ignored, and does not touch handlers of C code (None).
     """

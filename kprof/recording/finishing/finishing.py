@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -52,6 +53,8 @@ from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.finishing.salvage import leave_to_another, salvage
 from kprof.recording.retention.keeping import NEVER_CLOSED
 
+HOW_TO_RECORD: Final = "call kprof.recorder() in every rank and pass its buffer to the kernels"
+
 
 def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
     """The manifest of an unfinished directory. Raises WorkloadError if no rank left anything to
@@ -76,8 +79,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     messages += found.messages
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
-        is_idle = outcome is not None and not (outcome.exit_code or started or messages)
-        kind = NothingRecordedError if is_idle else WorkloadError
+        has_ended_well = outcome is not None and not outcome.exit_code
+        kind = NothingRecordedError if has_ended_well else WorkloadError
         raise kind(why, exit_code=_exit_code(outcome))
     if not started and rank_files(directory, "started"):
         messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
@@ -279,10 +282,7 @@ def _nothing_recorded(
             f"{end} before a kprof recorder had started, so there is no capture; "
             "its own messages say why; if there are none, make it run without kprof first"
         )
-    return (
-        f"{end} without creating a kprof recorder, so there is no capture; "
-        "call kprof.recorder() in every rank and pass its buffer to the kernels"
-    )
+    return f"{end} without creating a kprof recorder, so there is no capture; {HOW_TO_RECORD}"
 
 
 def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:

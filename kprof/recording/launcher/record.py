@@ -346,12 +346,12 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
             if not late and not ranks:
                 if capture.has_events(directory):
                     text = f"{error}; the ranks' files are kept in {directory}"
-                    raise WorkloadError(text, error.exit_code) from error
+                    raise type(error)(text, error.exit_code) from error
                 discard(directory)
                 raise
             # Ranks of a session were not started for it: their environment does not tell.
             late = late or sorted(pids_here(directory, ranks).values())
-            raise WorkloadError(_kept_for(late, directory, error), error.exit_code) from error
+            raise type(error)(_kept_for(late, directory, error), error.exit_code) from error
 
 
 def _prepare(directory: Path, begun: Begun) -> None:

@@ -63,6 +63,11 @@ _REFUSALS: Final = (
     MissingPackageError,
     RankTakenError,
     TargetError,
+    # Limits of the process: no descriptor, no thread, no memory, also for what is imported.
+    ImportError,
+    OSError,
+    RuntimeError,
+    MemoryError,
 )
 # Where there is no memory for more, arenas are halved down to this.
 _LEAST_ARENA_BYTES: Final = 1 << 20
@@ -208,6 +213,9 @@ def _open(
         )
         return apart(make.keywords["device"], partial(_largest, make, _arena_bytes()))
     except (*_REFUSALS, msgspec.MsgspecError) as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            # A signal handler of the workload's has raised it.
+            raise
         complaints.tell(directory, f"rank {rank} records nothing: {error}")
         return RefusedRecorder()
 

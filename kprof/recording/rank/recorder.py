@@ -526,4 +526,9 @@ class Recorder(AnyRecorder):
         leaves them as they are, and so does a disk that refuses, unless the recording is gone."""
         ledger = self._ledger
         leaves = isinstance(error, CaptureError) or not isinstance(error, KprofError)
-        return leaves and ledger is not None and ledger.is_whole and self._directory.is_dir()
+        try:
+            is_there = self._directory.is_dir()
+        except PermissionError:
+            # This process has given up its rights; whoever started it still has them.
+            is_there = True
+        return leaves and ledger is not None and ledger.is_whole and is_there

@@ -7,8 +7,11 @@ C handler still writes the signal's number into its wakeup pipe, which this thre
 
     SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes within 2 s ──> nothing to do
                                             └── it does not, or a signal comes ──> Recorder.save()
-                                                 └── SIGTERM, SIGHUP: the process dies of it, as it
-                                                     would without kprof
+                                                 └── SIGTERM, SIGHUP: then the process dies of it,
+                                                     as it would at once without kprof
+
+A main thread that hears SIGTERM may not come to its end either: a thread that it waits for goes on,
+or an `except:` has caught the exception.
 
 SAVE_SIGNAL asks for a save at once, of a process that goes on: kprof sends it to look at a run that
 does not move.
@@ -25,6 +28,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
@@ -58,10 +62,11 @@ class _Saver:
 
     def _watch(self) -> None:
         while self.is_open():
-            number = self._next_signal(timeout_s=None)
+            number, answer = self._next_signal(timeout_s=None), None
+            end_s = time.monotonic() + _GRACE_S
             if number in _ENDING or number == _CLOSING:
                 # The main thread gets a chance; a second signal means that there is no time left.
-                self._next_signal(_GRACE_S)
+                answer = self._next_signal(_GRACE_S)
             elif number in _listeners:
                 _listeners[number]()
                 continue
@@ -69,8 +74,12 @@ class _Saver:
                 continue
             for recorder in lifetime.open_recorders():
                 recorder.save()
-            if number in _ENDING:
-                lifetime.die_unheard(number)
+            while number in _ENDING and answer != _CLOSING:
+                left_s = end_s - time.monotonic()
+                if answer is None or left_s <= 0:
+                    lifetime.die_of(number)
+                    break
+                answer = self._next_signal(left_s)
 
     def _next_signal(self, timeout_s: float | None) -> int | None:
         """Wait for a signal, or for the main thread to begin closing.
@@ -121,12 +130,12 @@ def start() -> None:
     main thread.
 
     A workload that has a wakeup descriptor of its own (an asyncio loop with signal handlers) keeps
-    it.
+    it. Where a limit leaves no descriptor or no thread, nothing is saved so.
     """
     global _saver
     if _saver is not None and _saver.pid == os.getpid():
         return
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OSError, RuntimeError):
         previous = signal.set_wakeup_fd(-1)
         if previous != -1 and (_saver is None or previous != _saver.writing.number):
             signal.set_wakeup_fd(previous)

@@ -1,12 +1,12 @@
 """`kprof record --inductor` runs this at the start of every Python process of the workload, by
 PYTHONPATH.
 
-Hooks the import of the module that launches the kernels of torch.compile, then runs the
-sitecustomize that this one hides, if there is one.
+Hooks the import of the module that launches the kernels of torch.compile, then makes way for the
+sitecustomize that this one hides, if there is one. A workload may start any Python: this file has
+to run with 3.6.
 """
 
-from __future__ import annotations
-
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -25,8 +25,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds the launcher's module in the usual way, and wraps the launcher once it is loaded."""
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+        self, name: str, path: "Sequence[str] | None", target: "ModuleType | None" = None
+    ) -> "importlib.machinery.ModuleSpec | None":
         del path, target
         if name != _LAUNCHER:
             return None
@@ -61,13 +61,9 @@ def _wrap(module: ModuleType) -> None:
     module.CachingAutotuner.run = first_run
 
 
-def _run_hidden() -> None:
-    paths = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]  # noqa: PTH100
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", paths)
-    if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
 if "KPROF_RECORD_DIR" in os.environ or "KPROF_TIMINGS_DIR" in os.environ:
     sys.meta_path.insert(0, _Finder())
-_run_hidden()
+# From here on all is as without this file: who imports sitecustomize gets the hidden one, or none.
+sys.path[:] = [path for path in sys.path if path != _HERE]
+sys.modules.pop("sitecustomize", None)
+importlib.import_module("sitecustomize")
