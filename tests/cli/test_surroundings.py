@@ -33,6 +33,14 @@ def test_files_that_the_shell_opened_reach_the_workload(tmp_path):
     assert (tmp_path / "log").read_text() == "hello\n"
 
 
+def test_a_signal_of_the_workloads_own_reaches_it(tmp_path):
+    """Sent to kprof, which stands where the workload stood."""
+    loop = 'trap "exit 9" USR2; kill -USR2 $PPID; for i in $(seq 600); do sleep 0.1; done'
+    ended = shell(tmp_path, f"KPROF record -- sh -c '{loop}'; echo $?")
+    assert ended.stdout == "9\n", ended.stderr
+    assert "interrupted" not in ended.stderr
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
 def test_closed_standard_streams_lose_nothing(tmp_path, closed):
     ended = shell(tmp_path, f"KPROF record -- WORKLOAD {closed}")

@@ -136,6 +136,15 @@ def give_up(
     return tell(directory, GaveUp(rank, reason, None if is_kept else num_lost, goes_on))
 
 
+def is_there(directory: Path) -> bool:
+    """Whether there is a directory; where this process has given up the right to look, whoever
+    started it still has it."""
+    try:
+        return directory.is_dir()
+    except PermissionError:
+        return True
+
+
 def tell_of_child(directory: Path, rank: int, kernel: str) -> None:
     """Say that a forked child launched something that its parent's recorder does not record."""
     tell(

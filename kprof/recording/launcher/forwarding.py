@@ -22,7 +22,8 @@ def forwarding_signals(ranks: RecordingRanks) -> Iterator[SignalForwarder]:
     """A context in which terminating signals go to the process that is attached to its
     forwarder."""
     forwarder = SignalForwarder(ranks)
-    with handling(forwarder.handle, (*ENDING, signal.SIGQUIT)):
+    ending = handling(forwarder.handle, (*ENDING, signal.SIGQUIT))
+    with ending, handling(forwarder.pass_on, (signal.SIGUSR2,)):
         yield forwarder
 
 
@@ -52,6 +53,11 @@ class SignalForwarder:
             self._pending.append(number)
         else:
             self._forward(number)
+
+    def pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """The handler of a signal that is the workload's own, and would end kprof."""
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def _forward(self, number: int) -> None:
         assert self._process is not None

@@ -524,11 +524,6 @@ class Recorder(AnyRecorder):
     def _outlives(self, error: Exception) -> bool:
         """Whether the arenas outlive this process with all that they hold: a fault of the GPU
         leaves them as they are, and so does a disk that refuses, unless the recording is gone."""
-        ledger = self._ledger
+        is_whole = self._ledger is not None and self._ledger.is_whole
         leaves = isinstance(error, CaptureError) or not isinstance(error, KprofError)
-        try:
-            is_there = self._directory.is_dir()
-        except PermissionError:
-            # This process has given up its rights; whoever started it still has them.
-            is_there = True
-        return leaves and ledger is not None and ledger.is_whole and is_there
+        return leaves and is_whole and lifetime.is_there(self._directory)
