@@ -25,6 +25,8 @@ _SIGNALS_TO_RANKS: Final = frozenset(
     (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, STACKS_SIGNAL, SAVE_SIGNAL)
 )
 _POLL_S: Final = 0.02
+# Starting a program takes a moment, unless its file lies on a disk that does not answer.
+_START_TIMEOUT_S: Final = 2.0
 
 
 class Condition(str, Enum):
@@ -96,6 +98,7 @@ class _Stat(NamedTuple):
     state: str
     parent: int
     start_ticks: int
+    environment_end: int
 
 
 def process_of(pid: int) -> Process:
@@ -116,7 +119,7 @@ def _read_stat(pid: int | str) -> _Stat | None:
     try:
         # The command name in parentheses may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return _Stat(fields[0], int(fields[1]), int(fields[19]))
+        return _Stat(fields[0], int(fields[1]), int(fields[19]), int(fields[48]))
     except (OSError, IndexError, ValueError):
         return None
 
@@ -125,6 +128,25 @@ def parents() -> dict[int, int]:
     """The parent of every process; empty without /proc."""
     pids = [entry.name for entry in Path("/proc").glob("[0-9]*")]
     return {int(pid): stat.parent for pid in pids if (stat := _read_stat(pid))}
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """The variables that a process was started with, as NAME=value; without /proc none.
+
+    Raises OSError where it has ended, or is not ours.
+    """
+    wait_until(lambda: not _is_starting(pid), _START_TIMEOUT_S)
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def _is_starting(pid: int) -> bool:
+    """Whether it is becoming another program: for that moment /proc has no environment of it."""
+    if Path(f"/proc/{pid}/environ").read_bytes():
+        return False
+    # A thread of the kernel has no program, either: its link cannot be read.
+    Path(f"/proc/{pid}/exe").readlink()
+    stat = _read_stat(pid)
+    return stat is not None and stat.environment_end == 0
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:

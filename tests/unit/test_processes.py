@@ -16,7 +16,13 @@ import pytest
 
 from kprof.capture.manifest import RankStarted
 from kprof.capture.names import rank_file
-from kprof.capture.processes import Condition, Process, process_of, signal_all
+from kprof.capture.processes import (
+    Condition,
+    Process,
+    environment_of,
+    process_of,
+    signal_all,
+)
 from kprof.capture.started import pids_here, write_rank_started
 
 
@@ -53,6 +59,34 @@ def test_of_a_process_elsewhere_nothing_is_known() -> None:
     for process in (gone, other_container):
         assert not process.is_here
         assert process.condition() is Condition.RUNNING
+
+
+def test_the_environment_of_a_process_that_becomes_another_program_is_waited_for(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a moment /proc has none: of 300 programs that were just started it was once empty, for 11 ms."""
+    read_bytes, read_text = Path.read_bytes, Path.read_text
+    looks: list[Path] = []
+
+    def read_nothing(path: Path) -> bytes:
+        looks.append(path)
+        return b"" if len(looks) <= 3 else read_bytes(path)
+
+    def read_no_addresses(path: Path, **how: str) -> str:
+        fields = read_text(path, **how).split()
+        return " ".join([*fields[:47], "0", "0", "0", "0", *fields[51:]])
+
+    monkeypatch.setattr(Path, "read_bytes", read_nothing)
+    monkeypatch.setattr(Path, "read_text", read_no_addresses)
+    assert f"PATH={os.environ['PATH']}".encode() in environment_of(child.pid)
+
+
+def test_a_process_may_have_no_environment() -> None:
+    with subprocess.Popen(["sleep", "600"], env={}) as process:
+        assert environment_of(process.pid) == [b""]
+        process.kill()
+    with pytest.raises(FileNotFoundError):
+        environment_of(process.pid)
 
 
 _MAPS_A_FILE = """

@@ -13,7 +13,7 @@ from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.names import rank_files
 from kprof.capture.parts import state_of_parts
-from kprof.capture.processes import signal_all, wait_until
+from kprof.capture.processes import environment_of, parents, signal_all, wait_until
 from kprof.capture.started import pids_here
 from kprof.errors import CaptureError
 from kprof.hangs.look import note_hang
@@ -125,10 +125,10 @@ def processes_of(directory: Path) -> list[int]:
     """
     wanted = f"{RECORD_DIR_VARIABLE}={directory.absolute()}".encode()
     found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
+    for pid in sorted(parents().keys() - {os.getpid()}):
         with contextlib.suppress(OSError):
-            if wanted in entry.read_bytes().split(b"\0") and int(entry.parent.name) != os.getpid():
-                found.append(int(entry.parent.name))
+            if wanted in environment_of(pid):
+                found.append(pid)
     return found
 
 
