@@ -63,17 +63,10 @@ def thousand_ranks() -> Trace:
                 peer = 517 if random.random() < 0.5 else int(random.integers(RANKS))
                 if rank == 517:
                     work, wait = work + wait, 0
-                build.span(rank=rank, block=block, region="work", start_ns=start, duration_ns=work)
+                build.span(rank, "work", start, work, block=block)
                 start += work
                 if wait:
-                    build.span(
-                        rank=rank,
-                        block=block,
-                        region="wait",
-                        start_ns=start,
-                        duration_ns=wait,
-                        peer=peer,
-                    )
+                    build.span(rank, "wait", start, wait, block=block, peer=peer)
                 start += wait
     return build.trace()
 

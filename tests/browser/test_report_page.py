@@ -178,8 +178,8 @@ def test_names_with_html_in_them_run_nothing(browser: Any, tmp_path: Path) -> No
     build = TraceBuilder(f'REGION(R, "{evil}", wait, peer:8)\nREGION(C, "<b>c", compute)', 2)
     build.launch(0, evil)
     for rank in range(2):
-        build.span(rank=rank, region=evil, start_ns=0, duration_ns=5000, peer=1 - rank)
-        build.span(rank=rank, region="<b>c", start_ns=5000, duration_ns=5000)
+        build.span(rank, evil, 0, 5000, peer=1 - rank)
+        build.span(rank, "<b>c", 5000, 5000)
     browser.get_log("browser")
     show(browser, reports.write_html(reports.build(build.trace()), tmp_path / "evil.html"))
     assert browser.title != "pwned"
@@ -193,8 +193,8 @@ def test_long_names_stay_on_the_page(browser: Any, tmp_path: Path) -> None:
     build = TraceBuilder(f'REGION(R, "{name}wait", wait, peer:8)\nREGION(C, "{name}", compute)', 2)
     build.launch(0, name)
     for rank in range(2):
-        build.span(rank=rank, region=name + "wait", start_ns=rank * 5000, duration_ns=9000, peer=1)
-        build.span(rank=rank, region=name, start_ns=20_000, duration_ns=1000 + 5000 * rank)
+        build.span(rank, name + "wait", rank * 5000, 9000, peer=1)
+        build.span(rank, name, 20_000, 1000 + 5000 * rank)
     report = reports.build(build.trace())
     assert name in report.verdict
     show(browser, reports.write_html(report, tmp_path / "long.html"))

@@ -54,44 +54,37 @@ def exchange(num_ranks: int = 12, num_blocks: int = 11) -> TraceBuilder:
                 to, source = (rank + 1) % num_ranks, (rank - 1) % num_ranks
                 sent = start + late_ns
                 build.span(
-                    rank=rank,
+                    rank,
+                    "dispatch/send",
+                    sent - 4000,
+                    3500,
                     block=block,
                     warp=warp,
-                    region="dispatch/send",
-                    start_ns=sent - 4000,
-                    duration_ns=3500,
                     peer=to,
                     bytes=14336,
                 )
                 build.span(
-                    rank=rank,
-                    block=block,
-                    warp=warp,
-                    region="dispatch/put",
-                    start_ns=sent,
-                    duration_ns=2000,
-                    peer=to,
-                    slot=slot,
+                    rank, "dispatch/put", sent, 2000, block=block, warp=warp, peer=to, slot=slot
                 )
                 arrived = start + 3000 + (40_000 if source == 2 else 0)
                 waits_from = max(sent + 2500, start + 2500)
                 build.span(
-                    rank=rank,
+                    rank,
+                    "dispatch/wait-token",
+                    waits_from,
+                    max(200, arrived - waits_from),
                     block=block,
                     warp=warp,
-                    region="dispatch/wait-token",
-                    start_ns=waits_from,
-                    duration_ns=max(200, arrived - waits_from),
                     peer=source,
                     slot=slot,
                 )
                 build.span(
-                    rank=rank,
+                    rank,
+                    build.regions.names[3],
+                    max(arrived, waits_from + 200),
+                    1500,
                     block=block,
                     warp=warp,
-                    region=build.regions.names[3],
-                    start_ns=max(arrived, waits_from + 200),
-                    duration_ns=1500,
                 )
     return build
 

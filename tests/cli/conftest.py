@@ -73,9 +73,7 @@ def write_small_capture(path: Path) -> Path:
         }
         build.span(rank=0, block=block, slot=block, **send)
         build.span(rank=1, block=block, slot=block, **wait)
-        build.span(
-            rank=1, block=block, region="<script>alert(1)</script>", start_ns=1200, duration_ns=10
-        )
+        build.span(1, "<script>alert(1)</script>", 1200, 10, block=block)
     return build.write(path).path
 
 

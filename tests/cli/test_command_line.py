@@ -206,13 +206,7 @@ def run_of(kernel: str, length_ns: int) -> TraceBuilder:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1)
     for launch in range(6):
         build.launch(launch, kernel, num_blocks=1)
-        build.span(
-            rank=0,
-            launch=launch,
-            region="copy",
-            start_ns=100_000 * launch,
-            duration_ns=length_ns + launch,
-        )
+        build.span(0, "copy", 100_000 * launch, length_ns + launch, launch=launch)
     return build
 
 

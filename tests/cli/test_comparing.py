@@ -18,12 +18,7 @@ def write_run(path, duration_ns, num_launches=6):
         build.launch(i + 1, "all_reduce")
         for block in (0, 1):
             build.span(
-                rank=0,
-                block=block,
-                launch=i + 1,
-                region="copy",
-                start_ns=100_000 * (i + 1),
-                duration_ns=duration_ns + 7 * (i % 3),
+                0, "copy", 100_000 * (i + 1), duration_ns + 7 * (i % 3), block=block, launch=i + 1
             )
     return build.write(path).path
 
@@ -83,11 +78,7 @@ def write_two_ranks(path, duration_ns, is_aligned=True, kernel="all_reduce"):
         build.launch(i + 1, kernel)
         for rank in (0, 1):
             build.span(
-                rank=rank,
-                launch=i + 1,
-                region="copy",
-                start_ns=100_000 * (i + 1),
-                duration_ns=duration_ns if rank else 10_000,
+                rank, "copy", 100_000 * (i + 1), duration_ns if rank else 10_000, launch=i + 1
             )
     return build.write(path).path
 
@@ -105,7 +96,7 @@ def test_an_earlier_recording_that_cannot_be_compared_is_refused(kprof, base, tm
     assert "a comparison with an earlier recording" in kprof("report", base, "--against", apart).err
     other = write_two_ranks(tmp_path / "other.kprof", 10_000, kernel="gemm")
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, region="copy", start_ns=0, duration_ns=10)
+    build.span(0, "copy", 0, 10)
     one = build.write(tmp_path / "one.kprof").path
     assert "has no kernel of this one" in kprof("report", one, "--against", base).err
     assert kprof("report", base, "--against", other).code == 2

@@ -25,10 +25,7 @@ REGION(R_COMBINE, "combine-send", send)
 
 
 def rank_events(rank):
-    """Blocks b serve source b % 8 one token after the other.
-
-    The heavy source has three times as many.
-    """
+    """Blocks b serve source b % 8 one token after the other. The heavy source has three times as many."""
     first_tick = 7_000_000_000 + 1000 * rank
     for block in range(NUM_BLOCKS):
         tick = first_tick + block % 5

@@ -131,7 +131,7 @@ def launched(tmp_path):
     build = TraceBuilder('REGION(R_COPY, "copy", compute)\n', 2)
     build.launch(1, "all_reduce")
     for rank in (0, 1):
-        build.span(rank=rank, block=0, launch=1, region="copy", start_ns=1000, duration_ns=4000)
+        build.span(rank, "copy", 1000, 4000, block=0, launch=1)
     return build.write(tmp_path / "launched.kprof").path
 
 

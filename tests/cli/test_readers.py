@@ -32,7 +32,7 @@ def test_info_of_very_many_kernels_is_short(kprof, tmp_path):
     build = TraceBuilder('REGION(A, "a", compute)', 2)
     for number in range(3000):
         build.launch(number, f"k{number // 2}", num_blocks=number + 1)
-    build.span(rank=0, region="a", start_ns=1, duration_ns=1)
+    build.span(0, "a", 1, 1)
     manifest = build.manifest()
     once = replace(manifest.ranks[1], launches=manifest.ranks[1].launches[:1])
     manifest = replace(manifest, ranks=(manifest.ranks[0], once))
@@ -329,7 +329,7 @@ def test_selection_narrows_every_reader(kprof, small):
 def test_ranks_without_events_say_why(kprof, tmp_path, recorded):
     build, run = TraceBuilder('REGION(R, "r", compute)', 2), tmp_path / "run.kprof"
     for rank in recorded:
-        build.span(rank=rank, region="r", start_ns=0, duration_ns=9)
+        build.span(rank, "r", 0, 9)
     manifest = build.manifest()
     why = {rank: f"rank {rank} is not among the ranks to record" for rank in (0, 1)}
     infos = [

@@ -174,7 +174,7 @@ def test_a_capture_without_findings(kprof: Kprof, run: Path) -> None:
 
 def test_imports_cannot_be_delayed(kprof: Kprof, tmp_path: Path) -> None:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1)
-    build.span(rank=0, region="copy", start_ns=0, duration_ns=100)
+    build.span(0, "copy", 0, 100)
     path = build.write(tmp_path / "imported.kprof").path
     assert (
         "was imported, so that kprof cannot delay its kernels" in kprof("verify", path).error_line

@@ -88,9 +88,8 @@ def run_graph(group: Group, plan: Plan, variant: str) -> int:
 
 
 def run_free(group: Group, plan: Plan) -> int:
-    """Ten thousand calls back to back with no barrier, sizes and variants changing, one rank slow
-    on the host and one on the device; every result is looked at, on the device.
-    """
+    """Ten thousand calls back to back with no barrier, sizes and variants changing, one rank slow on the host and
+    one on the device; every result is looked at, on the device."""
     lengths = [1, 500, 2049, 8192, 33_333, 65_536, 4, 150_001]
     variants = [v for v in plan.variants if v != "oneshot_serial"] + ["auto"]
     everyone = [

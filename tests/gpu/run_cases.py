@@ -100,10 +100,7 @@ def run_one_sided(group: Group, device: str) -> dict[str, int]:
 
 
 def run_free(group: Group, device: str, variant: str) -> int:
-    """A thousand calls back to back with no barrier, one rank slow.
-
-    Every result is looked at, on the device.
-    """
+    """A thousand calls back to back with no barrier, one rank slow. Every result is looked at, on the device."""
     problem = Problem(8 * group.world_size, 3, 256, 8)
     plan = Plan(group, problem, variant=variant, device=device)
     cases = [

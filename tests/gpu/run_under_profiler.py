@@ -58,10 +58,7 @@ def make_all_to_all(group: Group, device: str) -> Any:
 
 
 def make_all_reduce(group: Group, device: str) -> Any:
-    """A matrix product whose parts are summed over the ranks, as in a layer split over GPUs.
-
-    Waited for.
-    """
+    """A matrix product whose parts are summed over the ranks, as in a layer split over GPUs. Waited for."""
     from instrumented_kernels.all_reduce import Plan
 
     plan = Plan(group, device=device)

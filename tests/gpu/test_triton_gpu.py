@@ -151,10 +151,7 @@ def test_partitions_of_a_gluon_kernel_have_a_track_each(
 def test_collectives_of_two_gpus_are_right_and_joined(
     tmp_path: Path, require_gpus: Callable[[int], None], memory: str
 ) -> None:
-    """The workload compares every result with float64.
-
-    Every send has its wait, and no wait ends too early.
-    """
+    """The workload compares every result with float64. Every send has its wait, and no wait ends too early."""
     require_gpus(2)
     path = tmp_path / "run.kprof"
     command = [sys.executable, "-m", "kprof_cli", "record", "--nproc", "2", "-o", str(path), "--"]

@@ -35,10 +35,8 @@ def record(path: Path, *arguments: str) -> Trace:
 def test_kernels_in_triton_and_in_cpp_share_a_trace_and_a_clock(
     tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
-    """The workload compares with float64.
-
-    Every send is joined, none of them too late, and launches do not overlap.
-    """
+    """The workload compares with float64. Every send is joined, none of them too late, and launches do not
+    overlap."""
     require_gpus(2)
     calls = 20
     workload = ["python", "-m", "instrumented_kernels.triton_collectives", "--target", "cuda"]
@@ -73,10 +71,8 @@ def test_kernels_in_triton_and_in_cpp_share_a_trace_and_a_clock(
 def test_both_roles_of_a_matmul_record_every_tile_and_every_step(
     tmp_path: Path, require_gpus: Callable[[int], None], stages: int
 ) -> None:
-    """The workload compares with float64.
-
-    The loads run in one warp behind the eight that multiply; which one is up to Triton.
-    """
+    """The workload compares with float64. The loads run in one warp behind the eight that multiply; which one is
+    up to Triton."""
     require_gpus(1)
     size, calls = 2048, 2
     workload = ["python", "-m", "instrumented_kernels.triton_matmul", "--waits"]
@@ -105,10 +101,7 @@ def test_both_roles_of_a_matmul_record_every_tile_and_every_step(
 def test_kernels_of_torch_compile_have_a_span_per_program(
     tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
-    """The workload compares with float64.
-
-    The first launch of a kernel that Inductor tunes is not recorded.
-    """
+    """The workload compares with float64. The first launch of a kernel that Inductor tunes is not recorded."""
     require_gpus(1)
     workload = ROOT / "tests" / "triton" / "compiled_by_torch.py"
     trace = record(tmp_path / "run.kprof", "--inductor", "--", "python", str(workload))

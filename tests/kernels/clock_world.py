@@ -28,10 +28,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Link:
-    """Latency of the first to the second and back, and the scale of noise on top.
-
-    `burst` rounds take 20 us more.
-    """
+    """Latency of the first to the second and back, and the scale of noise on top. `burst` rounds take 20 us more."""
 
     there_ns: float = 600.0
     back_ns: float = 600.0

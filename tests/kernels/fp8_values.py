@@ -24,10 +24,7 @@ def nearest_fp8(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def steps_apart(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """How many fp8 values lie between two.
-
-    NaN and NaN are equal, NaN and a number are 1000 apart.
-    """
+    """How many fp8 values lie between two. NaN and NaN are equal, NaN and a number are 1000 apart."""
     gap = (_ordinal(got) - _ordinal(wanted)).abs()
     is_nan, is_wanted_nan = got.float().isnan(), wanted.float().isnan()
     gap = torch.where(is_nan & is_wanted_nan, 0, gap)

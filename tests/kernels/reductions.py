@@ -34,10 +34,7 @@ GUARD_VALUE = 3.0
 
 @dataclass(frozen=True)
 class Call:
-    """One all-reduce: `offset` elements into its memory.
-
-    In place or into memory filled with NaNs.
-    """
+    """One all-reduce: `offset` elements into its memory. In place or into memory filled with NaNs."""
 
     num_elements: int
     dtype: torch.dtype = torch.bfloat16
@@ -121,10 +118,7 @@ def run_calls(
     calls: list[Call],
     before_call: Callable[[int, int], None] = lambda rank, number: None,
 ) -> list[int]:
-    """All ranks as threads make these calls with no barrier between them.
-
-    Wrong values by call, over all ranks.
-    """
+    """All ranks as threads make these calls with no barrier between them. Wrong values by call, over all ranks."""
 
     def work(group: Group) -> list[int]:
         plan = setting.plan(group)

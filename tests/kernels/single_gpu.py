@@ -86,10 +86,8 @@ def at_offset(tensor: torch.Tensor, offset: int) -> torch.Tensor:
 
 @contextmanager
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype, offset: int = 0) -> Iterator[torch.Tensor]:
-    """An output that holds no right value, `offset` elements behind an aligned address.
-
-    What is around it must stay.
-    """
+    """An output that holds no right value, `offset` elements behind an aligned address. What is around it must
+    stay."""
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
     memory = torch.full((num_bytes + 2 * _GUARD + 16,), _POISON, dtype=torch.uint8)
     begin = _GUARD + offset * dtype.itemsize

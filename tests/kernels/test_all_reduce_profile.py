@@ -88,10 +88,7 @@ def test_bytes_of_the_puts_are_those_of_the_tensor(tmp_path: Path) -> None:
 
 
 def test_short_tracks_without_room_count_all_their_records(tmp_path: Path) -> None:
-    """Four chunks hold four short tracks.
-
-    The others are counted with all that they would have recorded.
-    """
+    """Four chunks hold four short tracks. The others are counted with all that they would have recorded."""
     trace = record("oneshot", tmp_path / "run.kprof", arena_bytes=16 << 10)
     tracks = trace.frame("SELECT DISTINCT rank, launch, block FROM events").groupby("rank").size()
     assert tracks.tolist() == [4] * NUM_RANKS

@@ -30,10 +30,7 @@ MOST_SEEDS = 300
 
 
 def rushing_inputs(rank: int, call: int) -> Inputs:
-    """Rank 1 is busy with itself.
-
-    Rank 0 has nothing in every other call, and is then a call ahead of rank 1.
-    """
+    """Rank 1 is busy with itself. Rank 0 has nothing in every other call, and is then a call ahead of rank 1."""
     num_tokens = 0 if rank == 0 and call % 2 == 0 else RUSHED.max_tokens
     inputs = make_inputs(RUSHED, num_tokens, 100 * call + rank)
     of_rank_1 = torch.tensor([4, 5, 7], dtype=torch.int32).repeat(num_tokens, 1)
@@ -45,10 +42,8 @@ def rows_too_many(
     is_enough: Callable[[int], bool] = lambda _: True,
     timeout_s: float = 60.0,
 ) -> int:
-    """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them.
-
-    Makes NUM_CALLS calls, and as many again until these rows are enough.
-    """
+    """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them. Makes NUM_CALLS calls, and as
+    many again until these rows are enough."""
 
     def work(group: ThreadGroup) -> int:
         options = Run(RUSHED, 2, defines=defines).options()
@@ -82,10 +77,8 @@ def test_with_one_buffer_a_call_receives_rows_of_the_next() -> None:
 
 
 def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
-    """Two buffers hide it: a flag of the same parity is two calls older or this one.
-
-    So both rules are broken here.
-    """
+    """Two buffers hide it: a flag of the same parity is two calls older or this one. So both rules are broken
+    here."""
     with pytest.raises(PeerTimeoutError, match=r"waited \d+\.\d s for rank"):
         rows_too_many(SINGLE_BUFFER, EQUAL, is_enough=lambda _: False, timeout_s=1.0)
 

@@ -101,10 +101,8 @@ def recover_whatever_is_left(output: Path, what: str) -> None:
 def at_every_step(
     begin: Callable[[], Callable[[], object]], check: Callable[[str], None], *, reads: bool
 ) -> int:
-    """Call what `begin` returns with each fault at each step (see STRIDE), and `check` what is left.
-
-    Returns how many steps there are, of all faults together.
-    """
+    """Call what `begin` returns with each fault at each step (see STRIDE), and `check` what is left. Returns how
+    many steps there are, of all faults together."""
     num_all = 0
     for first, (name, fault) in enumerate(FAULTS.items()):
         only_changes = not reads or isinstance(fault, KeyboardInterrupt)

@@ -37,10 +37,7 @@ def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def errors_of(calls: list[Callable[[KernelPlan], object]]) -> list[str]:
-    """Rank 0 makes calls[0] on an all-reduce plan, then rank 1 makes calls[1].
-
-    What each of them gets to read.
-    """
+    """Rank 0 makes calls[0] on an all-reduce plan, then rank 1 makes calls[1]. What each of them gets to read."""
 
     def work(group: ThreadGroup) -> str:
         plan = QUICK.plan(group)

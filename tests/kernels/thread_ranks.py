@@ -27,10 +27,7 @@ class ThreadGroup:
         return values
 
     def barrier(self) -> None:
-        """Wait until all threads call this.
-
-        Raises threading.BrokenBarrierError if one has failed.
-        """
+        """Wait until all threads call this. Raises threading.BrokenBarrierError if one has failed."""
         self._shared.barrier.wait()
 
 
@@ -43,12 +40,9 @@ class _Shared:
 
 
 def run_threads(world_size: int, work: Callable[[ThreadGroup], Result]) -> list[Result]:
-    """Run `work(group)` once per rank, each in its own thread. Returns the results by rank, or
-    raises the first error.
-
-    If a rank fails, the ranks that wait for it in a barrier get an error of their own, which is not
-    raised here.
-    """
+    """Run `work(group)` once per rank, each in its own thread. Returns the results by rank, or raises the first
+    error. If a rank fails, the ranks that wait for it in a barrier get an error of their own, which is not
+    raised here."""
     shared = _Shared(world_size)
     results: list[Any] = [None] * world_size
     errors: list[tuple[bool, int, BaseException]] = []

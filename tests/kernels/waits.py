@@ -22,11 +22,9 @@ def waited_s(message: str, rank: int, peer: int) -> float:
 
 
 def worst_bound_ns(trace: Trace) -> float:
-    """By how much the aligned times of any two ranks may be off, whatever the scheduler has done.
-
-    The stated bound assumes that of many round trips some were short in both directions. A machine
-    under load, and an emulator that lets waves take turns at random, need not let that happen.
-    """
+    """By how much the aligned times of any two ranks may be off, whatever the scheduler has done. The stated bound
+    assumes that of many round trips some were short in both directions. A machine under load, and an emulator
+    that lets waves take turns at random, need not let that happen."""
     alignment = trace.alignment
     assert alignment is not None
     return max(pair.rigorous_bound_ns for pair in alignment.pairs)

@@ -17,10 +17,8 @@ OF_DEVICE_CODE = {
 
 
 def build_device_code(source: Path, options: BuildOptions) -> Path:
-    """Compile the device side; needs no device.
-
-    For one architecture: the first, where this machine's devices have several.
-    """
+    """Compile the device side; needs no device. For one architecture: the first, where this machine's devices have
+    several."""
     return build(source, replace(options, arch=options.archs[0]), flags_of, "device")
 
 

@@ -145,10 +145,7 @@ def test_a_track_says_on_which_compute_unit_it_ran(arch: str, registers: list[st
 def test_a_complete_region_ends_when_vector_and_scalar_loads_have_arrived(
     arch: str, tmp_path: Path
 ) -> None:
-    """Vector memory counts in vmcnt.
-
-    A load that is the same for all lanes is scalar and counts in lgkmcnt.
-    """
+    """Vector memory counts in vmcnt. A load that is the same for all lanes is scalar and counts in lgkmcnt."""
     require(Target.HIP)
     require_arch(arch)
     (tmp_path / "probe.hip").write_text(COMPLETE)

@@ -102,10 +102,7 @@ def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch() -> None:
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)
 def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(arch: str) -> None:
-    """The first branch behind the store of the record is the only one.
-
-    Where it is taken, the next event begins.
-    """
+    """The first branch behind the store of the record is the only one. Where it is taken, the next event begins."""
     require(Target.HIP)
     require_arch(arch)
     instructions = listing(probe(Target.HIP, 1, arch=arch))
@@ -147,10 +144,7 @@ def largest_loop(instructions: list[tuple[int, str, str]]) -> tuple[int, int]:
 
 
 def branch_target(address: int, operands: str) -> int:
-    """Branches count in words from the next instruction.
-
-    The operand is an unsigned 16-bit number.
-    """
+    """Branches count in words from the next instruction. The operand is an unsigned 16-bit number."""
     words = int(operands.split()[0])
     return address + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words)
 

@@ -82,12 +82,12 @@ def recorded(
                 at_ns += delay_ns if why == "host" or (why == "norm" and number) else 0
                 for block in range(8):
                     build.span(
-                        rank=rank,
+                        rank,
+                        region,
+                        at_ns + int(noise.integers(0, 50)),
+                        work_ns + longer_ns + int(noise.integers(0, 200)),
                         block=block,
                         launch=2 * step + number,
-                        region=region,
-                        start_ns=at_ns + int(noise.integers(0, 50)),
-                        duration_ns=work_ns + longer_ns + int(noise.integers(0, 200)),
                     )
     trace = build.trace()
     for info in trace.manifest.ranks:

@@ -21,11 +21,9 @@ ENDLESS_S = 3000.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, and what it printed but times.
-
-    `exit_code` is None for one that was ended because it took too long. `summary` is what kprof
-    printed behind the program, `step_ms` what the program measured, `wall_s` the whole run.
-    """
+    """How a program ended, and what it printed but times. `exit_code` is None for one that was ended because it
+    took too long. `summary` is what kprof printed behind the program, `step_ms` what the program measured,
+    `wall_s` the whole run."""
 
     exit_code: int | None
     lines: tuple[str, ...]

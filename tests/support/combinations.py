@@ -8,11 +8,8 @@ from typing import Any
 
 
 def all_pairs(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Combinations in which any two values of any two axes meet, in a fixed order.
-
-    For tests of axes that have little to do with each other: where three values have to meet to
-    show a fault, all combinations are needed.
-    """
+    """Combinations in which any two values of any two axes meet, in a fixed order. For tests of axes that have
+    little to do with each other: where three values have to meet to show a fault, all combinations are needed."""
     numbers = list(itertools.product(*(range(len(axis)) for axis in axes)))
     missing = {pair for chosen in numbers for pair in _pairs_in(chosen)}
     found: list[tuple[Any, ...]] = []

@@ -14,15 +14,14 @@ FLOW(SEND, WAIT)
 
 
 def trace_with_a_circle() -> Trace:
-    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that
-    rank 1 sends later.
-    """
+    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that rank 1 sends
+    later."""
     build = TraceBuilder(REGIONS, 2)
     for turn in range(20):
         for rank in (0, 1):
-            build.span(rank=rank, region="barrier", start_ns=100 * turn, duration_ns=80)
-    build.span(rank=0, region="wait", start_ns=2000, duration_ns=50, peer=1, slot=0)
-    build.span(rank=0, region="barrier", start_ns=2050, duration_ns=10)
-    build.span(rank=1, region="barrier", start_ns=2000, duration_ns=10)
-    build.span(rank=1, region="send", start_ns=2020, duration_ns=10, peer=0, slot=0)
+            build.span(rank, "barrier", 100 * turn, 80)
+    build.span(0, "wait", 2000, 50, peer=1, slot=0)
+    build.span(0, "barrier", 2050, 10)
+    build.span(1, "barrier", 2000, 10)
+    build.span(1, "send", 2020, 10, peer=0, slot=0)
     return build.trace()

@@ -14,11 +14,8 @@ from instrumented_kernels.plan import NOT_RECORDING
 
 @dataclass(frozen=True)
 class Dispatched:
-    """The rows that dispatch delivered to one rank, grouped by local expert.
-
-    `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]`
-    is (flat token = token * K + k, source rank).
-    """
+    """The rows that dispatch delivered to one rank, grouped by local expert. `num_rows[e]` rows for local expert
+    e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]` is (flat token = token * K + k, source rank)."""
 
     num_rows: np.ndarray
     rows: list[np.ndarray]

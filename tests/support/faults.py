@@ -78,11 +78,9 @@ def fail_at(
     only_changes: bool = False,
     at_the_step: Callable[[], object] = lambda: None,
 ) -> tuple[int, str]:
-    """Call a function, and raise at one of its steps, if it has as many. `only_changes`: those that only read are none.
-
-    Returns the number of its steps so far, and what the fault interrupted. Whatever the function raises is dropped: a
-    fault may come out as another error, or as none.
-    """
+    """Call a function, and raise at one of its steps, if it has as many. `only_changes`: those that only read are
+    none. Returns the number of its steps so far, and what the fault interrupted. Whatever the function raises
+    is dropped: a fault may come out as another error, or as none."""
     if not _hooks:
         # A hook cannot be taken away again.
         sys.addaudithook(_injector.see)
@@ -106,11 +104,9 @@ def fail_at(
 def kill_at(
     step: int, number: signal.Signals, function: Callable[[], object], *, is_handled: bool = False
 ) -> bool:
-    """Call a function in a forked child, which gets this signal at one of the steps that change files.
-
-    False where it has fewer steps. Nothing runs between the signal and the end, as with SIGKILL; with `is_handled` the
-    function's own handler decides.
-    """
+    """Call a function in a forked child, which gets this signal at one of the steps that change files. False where
+    it has fewer steps. Nothing runs between the signal and the end, as with SIGKILL; with `is_handled` the
+    function's own handler decides."""
     child = os.fork()
     if not child:
         # What other tests of this process left behind belongs to its threads, and not to the child.

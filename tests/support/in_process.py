@@ -39,11 +39,8 @@ def run_kprof(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run` would give for this command line, with the output of its workload.
-
-    `environment` is a whole one, as for `subprocess.run`; `folder` is the current directory
-    meanwhile.
-    """
+    """What `subprocess.run` would give for this command line, with the output of its workload. `environment` is a
+    whole one, as for `subprocess.run`; `folder` is the current directory meanwhile."""
     from kprof_cli.main import run
 
     words = [

@@ -38,10 +38,7 @@ FLOW(R_SEND, R_WAIT_TOKEN)
 
 @dataclass(frozen=True)
 class Plant:
-    """A run and what is wrong with it; by default nothing.
-
-    Factors are relative, times in ns.
-    """
+    """A run and what is wrong with it; by default nothing. Factors are relative, times in ns."""
 
     num_ranks: int = 8
     num_blocks: int = 16
@@ -148,10 +145,7 @@ class _Simulation:
         return np.maximum(0, np.rint(mean).astype(int) + spread)
 
     def _send(self, counts: np.ndarray) -> dict[tuple[int, int, int], int]:
-        """Every rank divides its tokens among its blocks, with destinations interleaved.
-
-        Returns arrival times.
-        """
+        """Every rank divides its tokens among its blocks, with destinations interleaved. Returns arrival times."""
         plant = self.plant
         arrivals = {}
         blocks = len(self._active_blocks())
@@ -194,10 +188,7 @@ class _Simulation:
                     lock_free = self._locked_add(rank, block, lock_free)
 
     def _assignments(self, rank: int, counts: np.ndarray) -> dict[int, list[tuple[int, int]]]:
-        """Block b serves source b % ranks.
-
-        In rank order every block serves its share of every source.
-        """
+        """Block b serves source b % ranks. In rank order every block serves its share of every source."""
         plant = self.plant
         blocks = self._active_blocks()
         items: dict[int, list[tuple[int, int]]] = {block: [] for block in blocks}

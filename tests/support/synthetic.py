@@ -2,7 +2,7 @@
 a recording.
 
 build = TraceBuilder(REGIONS_TEXT, num_ranks=2)
-build.span(rank=0, block=3, region="dispatch/send", start_ns=100, duration_ns=50, peer=1, slot=7)
+build.span(0, "dispatch/send", 100, 50, block=3, peer=1, slot=7)
 trace = build.trace()
 """
 
@@ -70,11 +70,11 @@ class TraceBuilder:
 
     def span(
         self,
-        *,
         rank: int,
         region: str,
         start_ns: int,
         duration_ns: int = 0,
+        *,
         block: int = 0,
         warp: int = -1,
         launch: int = 0,
@@ -82,11 +82,8 @@ class TraceBuilder:
         processor: int | None = None,
         **fields: int,
     ) -> None:
-        """Add one record; `fields` are payload fields by name.
-
-        Marks and values are spans of duration 0. A block has a processor of its own if none is
-        named.
-        """
+        """Add one record; `fields` are payload fields by name. Marks and values are spans of duration 0. A block
+        has a processor of its own if none is named."""
         declared = self.regions.by_name(region)
         self._num_rows_of[rank] += 1
         self._rows.append(

@@ -15,11 +15,8 @@ _LOOK_EVERY_S = 0.02
 
 
 class Recording:
-    """Starts a command whose workload writes a line with its pid into `fifo` when it is ready.
-
-    Never waits for a process that has ended, so a workload that fails shows its own message, not a
-    timeout.
-    """
+    """Starts a command whose workload writes a line with its pid into `fifo` when it is ready. Never waits for a
+    process that has ended, so a workload that fails shows its own message, not a timeout."""
 
     def __init__(
         self, folder: Path, line: Callable[[Path, Path], Sequence[str]], **environment: str

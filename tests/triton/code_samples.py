@@ -24,11 +24,8 @@ WORLD = 4
 
 @dataclass(frozen=True)
 class Sample:
-    """`before` and `after` are the arguments around the buffer.
-
-    `num_events` are calls that record, once unrolled. `is_short` says that its track never takes a
-    second chunk.
-    """
+    """`before` and `after` are the arguments around the buffer. `num_events` are calls that record, once unrolled.
+    `is_short` says that its track never takes a second chunk."""
 
     kernel: Any
     regions: kp.Regions

@@ -18,10 +18,7 @@ SHAPE = (64, 100) if IS_INTERPRETED else (4096, 1000)
 
 
 def on_the_cpu() -> None:
-    """Inductor asks Triton for a driver, only to name the files of its cache.
-
-    There is none for the CPU.
-    """
+    """Inductor asks Triton for a driver, only to name the files of its cache. There is none for the CPU."""
     config.cpu_backend = "triton"
     config.compile_threads = 1
     torch.utils._triton.triton_hash_with_backend = lambda: "interpreted"

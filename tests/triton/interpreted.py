@@ -247,9 +247,8 @@ CASES = {
 
 
 def call_device_function(function: Any, *arguments: Any, **options: Any) -> Any:
-    """In half the time: for each such call the interpreter puts its own functions into triton.language again, where they are
-    since the kernel began. Only those of Triton know it under another name.
-    """
+    """In half the time: for each such call the interpreter puts its own functions into triton.language again,
+    where they are since the kernel began. Only those of Triton know it under another name."""
     if function.fn.__module__.startswith("triton."):
         interpreter._patch_lang(function.fn)
     try:

@@ -13,12 +13,8 @@ import triton
 
 
 def without_kprof(kernel: Any) -> Any:
-    """The kernel, and the kernels that it hands its track to, without calls of kprof.triton and
-    without a track.
-
-    Parameters other than the track stay where they are, so that the machine code finds its
-    arguments alike.
-    """
+    """The kernel, and the kernels that it hands its track to, without calls of kprof.triton and without a track.
+    Parameters other than the track stay where they are, so that the machine code finds its arguments alike."""
     function = kernel.fn
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(tree, ast.FunctionDef)

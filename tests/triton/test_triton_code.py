@@ -59,10 +59,8 @@ def test_a_constexpr_turns_it_off(target: str) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_event_adds_one_store_and_its_atomics_lie_apart(target: str, name: str) -> None:
-    """A track begins with a header of three stores, and so does the next chunk, behind every event.
-
-    A track in one chunk takes no other. On AMD headers are not stored like records.
-    """
+    """A track begins with a header of three stores, and so does the next chunk, behind every event. A track in one
+    chunk takes no other. On AMD headers are not stored like records."""
     plain, recorded = (code_of(target, name, how) for how in ("without kprof", "recorded"))
     num_events, num_headers = events_and_headers(recorded, name)
     added = recorded.count(STORE) - plain.count(STORE)
@@ -252,10 +250,7 @@ def test_kernels_of_the_benchmark_compile(scheme: str) -> None:
 
 
 def test_partitions_of_a_gluon_kernel_wait_for_themselves_only() -> None:
-    """A track takes its next chunk behind a barrier.
-
-    One of the whole program would wait for the other partition.
-    """
+    """A track takes its next chunk behind a barrier. One of the whole program would wait for the other partition."""
     require_nvdisasm()
     import gluon_kernels
 
@@ -277,11 +272,8 @@ def test_partitions_of_a_gluon_kernel_wait_for_themselves_only() -> None:
 def test_the_matmul_whose_warps_have_roles_keeps_them_apart(
     in_loop: bool, at_most: int | None
 ) -> None:
-    """A header for each role's track, and per event a record and, if it may be needed, the next
-    header.
-
-    No register is spilled.
-    """
+    """A header for each role's track, and per event a record and, if it may be needed, the next header. No
+    register is spilled."""
     require_nvdisasm()
     from instrumented_kernels.triton_matmul.call import NUM_WARPS, TILE, descriptor
     from instrumented_kernels.triton_matmul.kernels import persistent_matmul, regions

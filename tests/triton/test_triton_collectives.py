@@ -21,10 +21,7 @@ CALLS = 2
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """Two ranks as processes, in Triton's interpreter.
-
-    The workload compares all results with float64.
-    """
+    """Two ranks as processes, in Triton's interpreter. The workload compares all results with float64."""
     from needed import interpreter_fails
 
     if reason := interpreter_fails():
@@ -43,10 +40,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def test_every_send_is_joined_to_its_wait(trace: Trace) -> None:
-    """2100 numbers are three programs of the one shot and two of the two shots.
-
-    24 tokens a rank.
-    """
+    """2100 numbers are three programs of the one shot and two of the two shots. 24 tokens a rank."""
     flows = trace.frame("SELECT send_region, count(*) AS n FROM flows GROUP BY 1")
     joined = dict(zip(flows["send_region"], flows["n"], strict=True))
     assert joined.pop("put") > 0  # of the kernel in C++

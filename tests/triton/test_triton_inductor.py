@@ -55,10 +55,7 @@ def require_tested_torch() -> None:
 
 
 def test_every_program_of_a_compiled_function_has_a_span(tmp_path: Path) -> None:
-    """64 x 100 numbers, three calls; the workload compares with float64.
-
-    The configuration decides the programs.
-    """
+    """64 x 100 numbers, three calls; the workload compares with float64. The configuration decides the programs."""
     require_tested_torch()
     if reason := interpreter_fails():
         pytest.skip(reason)

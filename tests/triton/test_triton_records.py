@@ -196,10 +196,8 @@ def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) 
 def test_programs_share_chunks_where_each_has_one_span(
     recorded: Callable[[str], Trace], name: str, runs: int, num_chunks: int
 ) -> None:
-    """130 programs need three chunks; each replay of a captured launch is a launch of its own.
-
-    A program of a replay that nobody announced has a chunk for itself.
-    """
+    """130 programs need three chunks; each replay of a captured launch is a launch of its own. A program of a
+    replay that nobody announced has a chunk for itself."""
     trace = recorded(name)
     events = trace.frame("SELECT launch, block, payload, hw_id FROM events ORDER BY launch, block")
     assert events["block"].tolist() == list(range(130)) * runs

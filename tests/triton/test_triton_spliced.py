@@ -401,11 +401,9 @@ def compiled_both_ways(tuner: Any, *, debug: bool) -> tuple[Any, Any]:
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_copy_has_the_instructions_of_the_kernel(name: str, *, debug: bool) -> None:
-    """The same ones in the same order: a clock before them, a record after them.
-
-    Made from a source with a span in it, the copy of `rotated` fused the other one of two products
-    into an fma, and its sums differed in the last bit.
-    """
+    """The same ones in the same order: a clock before them, a record after them. Made from a source with a span in
+    it, the copy of `rotated` fused the other one of two products into an fma, and its sums differed in the last
+    bit."""
     require_tested_torch()
     import inductor_kernel
 

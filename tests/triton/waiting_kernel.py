@@ -35,9 +35,8 @@ def consume(flags, epoch, prof):
 
 
 def release(flags: torch.Tensor) -> None:
-    """Ends the wait once a hang has been written in which it is old: an earlier one may be about a kernel that is slow to
-    begin. In the end without one, for a test to fail.
-    """
+    """Ends the wait once a hang has been written in which it is old: an earlier one may be about a kernel that is
+    slow to begin. In the end without one, for a test to fail."""
     path = Path(os.environ["KPROF_RECORD_DIR"]) / "hang.json"
     deadline_s = time.monotonic() + 120
     while time.monotonic() < deadline_s:

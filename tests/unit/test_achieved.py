@@ -28,11 +28,11 @@ FLOPS = BYTES + 'REGION(R_GEMM, "gemm", compute, flops:32)'
 def exchange(regions: str, measured: Ceilings | None) -> Trace:
     """Rank 0 puts 3,000 bytes to rank 1 in 30 ns of two blocks, and copies 1,000 in 100."""
     build = TraceBuilder(regions, num_ranks=2)
-    build.span(rank=0, block=0, region="put", start_ns=0, duration_ns=20, peer=1, bytes=2000)
-    build.span(rank=0, block=1, region="put", start_ns=10, duration_ns=20, peer=1, bytes=1000)
-    build.span(rank=0, block=1, region="copy", start_ns=30, duration_ns=100, bytes=1000)
+    build.span(0, "put", 0, 20, block=0, peer=1, bytes=2000)
+    build.span(0, "put", 10, 20, block=1, peer=1, bytes=1000)
+    build.span(0, "copy", 30, 100, block=1, bytes=1000)
     if "gemm" in regions:
-        build.span(rank=1, block=2, region="gemm", start_ns=0, duration_ns=50, flops=4000)
+        build.span(1, "gemm", 0, 50, block=2, flops=4000)
     manifest = build.manifest()
     ranks = tuple(
         msgspec.structs.replace(info, ceilings=measured, num_processors=4)
@@ -55,10 +55,7 @@ def test_a_warm_up_has_no_part_in_rates() -> None:
     build = TraceBuilder(BYTES, num_ranks=1)
     for call in range(6):
         build.launch(call + 1, "kernel", num_blocks=1)
-        build.span(
-            rank=0, launch=call + 1, block=0, region="copy", bytes=1000,
-            start_ns=100_000 * call, duration_ns=50_000 if call == 0 else 100,
-        )  # fmt: skip
+        build.span(0, "copy", 100_000 * call, 50_000 if call == 0 else 100, launch=call + 1, block=0, bytes=1000)  # fmt: skip
     (row,) = analysis.achieved_by_region(Summary.of(build.trace())).to_dict("records")
     assert (row["bytes"], row["busy_ns"], row["gb_s"]) == (5000, 500, 10.0)
 
@@ -120,7 +117,7 @@ def test_a_measurement_wins_over_the_data_sheet() -> None:
 )
 def test_a_kernel_that_only_works_is_compared_with_its_device(num_bytes: int, words: str) -> None:
     build = TraceBuilder(BYTES, num_ranks=1)
-    build.span(rank=0, block=0, region="copy", start_ns=0, duration_ns=100, bytes=num_bytes)
+    build.span(0, "copy", 0, 100, block=0, bytes=num_bytes)
     trace = build.trace()
     infos = [msgspec.structs.replace(info, device="NVIDIA H200") for info in trace.ranks]
     found = analysis.find(Summary.of(with_ranks(trace, infos)))

@@ -88,7 +88,7 @@ def calls_of(lengths: Sequence[int]) -> Trace:
     start = 0
     for launch, length in enumerate(lengths):
         build.launch(launch, "k")
-        build.span(rank=0, launch=launch, region="r", start_ns=start, duration_ns=length)
+        build.span(0, "r", start, length, launch=launch)
         start += 10 * length
     return build.trace()
 
@@ -209,12 +209,12 @@ def reduces(num_spans: int, span_ns: int, num_bytes: int) -> Trace:
         for block in range(2):
             for i in range(num_spans):
                 build.span(
-                    rank=0,
+                    0,
+                    "reduce",
+                    launch * 100_000 + i * span_ns,
+                    span_ns,
                     launch=launch,
                     block=block,
-                    region="reduce",
-                    start_ns=launch * 100_000 + i * span_ns,
-                    duration_ns=span_ns,
                     bytes=num_bytes,
                 )
     return build.trace()
@@ -270,19 +270,9 @@ def looks(look_ns: int) -> Trace:
     for launch in range(6):
         build.launch(launch, "k")
         at = launch * 1_000_000
-        build.span(
-            rank=0, launch=launch, region="send", start_ns=at, duration_ns=100, peer=1, slot=launch
-        )
-        build.span(rank=1, launch=launch, region="work", start_ns=at, duration_ns=20_000)
-        build.span(
-            rank=1,
-            launch=launch,
-            region="wait",
-            start_ns=at + 20_000,
-            duration_ns=look_ns,
-            peer=0,
-            slot=launch,
-        )
+        build.span(0, "send", at, 100, launch=launch, peer=1, slot=launch)
+        build.span(1, "work", at, 20_000, launch=launch)
+        build.span(1, "wait", at + 20_000, look_ns, launch=launch, peer=0, slot=launch)
     return build.trace()
 
 
@@ -333,7 +323,7 @@ def regions_run(*names: str, kernel: str = "k") -> Trace:
         build.launch(launch, kernel)
         for i, name in enumerate(names):
             start = launch * 1000 + i * 100
-            build.span(rank=0, launch=launch, region=name, start_ns=start, duration_ns=50)
+            build.span(0, name, start, 50, launch=launch)
     return build.trace()
 
 
@@ -353,7 +343,7 @@ def called(names: tuple[str, ...], length: int, calls: int = 5) -> Trace:
             launch = call * len(names) + i
             build.launch(launch, name)
             start = call * 100_000 + i * length
-            build.span(rank=0, launch=launch, region="r", start_ns=start, duration_ns=length)
+            build.span(0, "r", start, length, launch=launch)
     return build.trace()
 
 
@@ -399,7 +389,7 @@ def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
 def test_few_launches_are_unclear_not_changed() -> None:
     def one(length: int) -> Trace:
         build = TraceBuilder('REGION(R, "r", compute)', 1)
-        build.span(rank=0, region="r", start_ns=0, duration_ns=length)
+        build.span(0, "r", 0, length)
         return build.trace()
 
     assert set(analysis.diff(one(100), one(200))["verdict"]) == {"unclear"}
@@ -434,9 +424,7 @@ def test_a_change_below_the_clock_error_is_no_change() -> None:
         for launch in range(5):
             build.launch(launch, "k")
             for rank in range(2):
-                build.span(
-                    rank=rank, launch=launch, region="r", start_ns=launch * 9999, duration_ns=length
-                )
+                build.span(rank, "r", launch * 9999, length, launch=launch)
         return build.trace()
 
     def verdict(bound: float) -> str:

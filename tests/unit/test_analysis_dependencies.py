@@ -31,11 +31,11 @@ FLOW(R_SEND, R_WAIT)
 def late_pair() -> Trace:
     """rank 0: [work 0..100][send 100..120]          rank 1: [work 0..30][wait 30..150][work 150..200]"""
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=100)
-    build.span(rank=0, region="send", start_ns=100, duration_ns=20, peer=1, slot=0)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=30)
-    build.span(rank=1, region="wait", start_ns=30, duration_ns=120, peer=0, slot=0)
-    build.span(rank=1, region="work", start_ns=150, duration_ns=50)
+    build.span(0, "work", 0, 100)
+    build.span(0, "send", 100, 20, peer=1, slot=0)
+    build.span(1, "work", 0, 30)
+    build.span(1, "wait", 30, 120, peer=0, slot=0)
+    build.span(1, "work", 150, 50)
     return build.trace()
 
 
@@ -56,10 +56,7 @@ def test_the_critical_path_jumps_to_the_late_sender() -> None:
 def test_the_critical_path_goes_on_in_the_block_that_had_the_place_before() -> None:
     build = TraceBuilder(REGIONS, 1)
     for block, start_ns, duration_ns in ((0, 0, 100), (1, 0, 90), (2, 120, 60), (3, 115, 50)):
-        build.span(
-            rank=0, region="work", block=block, processor=block % 2,
-            start_ns=start_ns, duration_ns=duration_ns,
-        )  # fmt: skip
+        build.span(0, "work", start_ns, duration_ns, block=block, processor=block % 2)  # fmt: skip
     path = analysis.critical_path(Summary.of(build.trace()))
     assert segments(path) == [
         (0, 100, 0, "work", "span"),
@@ -71,10 +68,10 @@ def test_the_critical_path_goes_on_in_the_block_that_had_the_place_before() -> N
 
 def test_a_wait_that_finds_its_data_is_not_jumped_from() -> None:
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=20, peer=1, slot=0)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=80)
-    build.span(rank=1, region="wait", start_ns=80, duration_ns=5, peer=0, slot=0)
-    build.span(rank=1, region="work", start_ns=95, duration_ns=5)
+    build.span(0, "send", 0, 20, peer=1, slot=0)
+    build.span(1, "work", 0, 80)
+    build.span(1, "wait", 80, 5, peer=0, slot=0)
+    build.span(1, "work", 95, 5)
     assert segments(analysis.critical_path(Summary.of(build.trace()))) == [
         (0, 80, 1, "work", "span"),
         (80, 85, 1, "wait", "span"),
@@ -88,12 +85,10 @@ def test_the_path_goes_through_launches_and_barriers() -> None:
     build.launch(0, "a")
     build.launch(1, "b")
     for rank, end in ((0, 40), (1, 90)):
-        build.span(rank=rank, launch=0, region="work", start_ns=0, duration_ns=end)
-        build.span(rank=rank, launch=1, region="work", start_ns=end + 10, duration_ns=20)
-        build.span(
-            rank=rank, launch=1, region="barrier", start_ns=end + 30, duration_ns=125 - end - 30
-        )
-    build.span(rank=0, launch=1, region="work", start_ns=125, duration_ns=60)
+        build.span(rank, "work", 0, end, launch=0)
+        build.span(rank, "work", end + 10, 20, launch=1)
+        build.span(rank, "barrier", end + 30, 125 - end - 30, launch=1)
+    build.span(0, "work", 125, 60, launch=1)
     assert segments(analysis.critical_path(Summary.of(build.trace()))) == [
         (0, 90, 1, "work", "span"),
         (90, 100, 1, "between launches", "launch"),
@@ -106,11 +101,11 @@ def test_the_path_goes_through_launches_and_barriers() -> None:
 def met(bound_ns: float) -> Trace:
     """Rank 1 is last at a barrier, and enters it 3 ns after rank 0 left it, as its clock says."""
     build = TraceBuilder(REGIONS, 2, bound_ns=bound_ns)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=20)
-    build.span(rank=0, region="barrier", start_ns=20, duration_ns=80)
-    build.span(rank=0, region="work", start_ns=100, duration_ns=60)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=103)
-    build.span(rank=1, region="barrier", start_ns=103, duration_ns=5)
+    build.span(0, "work", 0, 20)
+    build.span(0, "barrier", 20, 80)
+    build.span(0, "work", 100, 60)
+    build.span(1, "work", 0, 103)
+    build.span(1, "barrier", 103, 5)
     return build.trace()
 
 
@@ -214,18 +209,15 @@ def test_no_transfer_time_is_predicted() -> None:
 
 
 def test_arrival_order_on_paper() -> None:
-    """rank 1 waits for slot 0, there at 100, then slot 1, there since 10.
-
-    40 ns of work with each.
-    """
+    """rank 1 waits for slot 0, there at 100, then slot 1, there since 10. 40 ns of work with each."""
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, block=0, region="send", start_ns=0, duration_ns=10, peer=1, slot=1)
-    build.span(rank=0, block=1, region="work", start_ns=0, duration_ns=90)
-    build.span(rank=0, block=1, region="send", start_ns=90, duration_ns=10, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
-    build.span(rank=1, region="work", start_ns=100, duration_ns=40)
-    build.span(rank=1, region="wait", start_ns=140, duration_ns=2, peer=0, slot=1)
-    build.span(rank=1, region="work", start_ns=142, duration_ns=40)
+    build.span(0, "send", 0, 10, block=0, peer=1, slot=1)
+    build.span(0, "work", 0, 90, block=1)
+    build.span(0, "send", 90, 10, block=1, peer=1, slot=0)
+    build.span(1, "wait", 0, 100, peer=0, slot=0)
+    build.span(1, "work", 100, 40)
+    build.span(1, "wait", 140, 2, peer=0, slot=1)
+    build.span(1, "work", 142, 40)
     row = (
         analysis.what_if(Summary.of(build.trace()))
         .set_index("scenario")
@@ -241,11 +233,11 @@ def test_what_if_is_exact_whenever_the_run_was() -> None:
     tables = []
     for begin in (0, 1_795_000_000_000_000_003):
         build = TraceBuilder(REGIONS, 2)
-        build.span(rank=0, region="work", start_ns=begin, duration_ns=90)
-        build.span(rank=0, region="send", start_ns=begin + 90, duration_ns=10, peer=1, slot=0)
-        build.span(rank=1, region="wait", start_ns=begin, duration_ns=130, peer=0, slot=0)
-        build.span(rank=1, region="work", start_ns=begin + 130, duration_ns=47)
-        build.span(rank=1, region="wait", start_ns=begin + 177, duration_ns=2, peer=0, slot=0)
+        build.span(0, "work", begin, 90)
+        build.span(0, "send", begin + 90, 10, peer=1, slot=0)
+        build.span(1, "wait", begin, 130, peer=0, slot=0)
+        build.span(1, "work", begin + 130, 47)
+        build.span(1, "wait", begin + 177, 2, peer=0, slot=0)
         tables.append(analysis.what_if(Summary.of(build.trace())))
     assert tables[1].equals(tables[0])
     assert tables[1].set_index("scenario").loc["no transfer time", "predicted_ns"] == 149
@@ -255,12 +247,12 @@ def test_what_if_is_exact_whenever_the_run_was() -> None:
 def test_delay_costs_on_paper() -> None:
     """rank 2 waits for rank 1, which itself waits for rank 0, which works: direct for 1's own work, passed on to 0."""
     build = TraceBuilder(REGIONS, 3)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=60)
-    build.span(rank=0, region="send", start_ns=60, duration_ns=5, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=70, peer=0, slot=0)
-    build.span(rank=1, region="work", start_ns=70, duration_ns=20)
-    build.span(rank=1, region="send", start_ns=100, duration_ns=5, peer=2, slot=0)
-    build.span(rank=2, region="wait", start_ns=10, duration_ns=100, peer=1, slot=0)
+    build.span(0, "work", 0, 60)
+    build.span(0, "send", 60, 5, peer=1, slot=0)
+    build.span(1, "wait", 0, 70, peer=0, slot=0)
+    build.span(1, "work", 70, 20)
+    build.span(1, "send", 100, 5, peer=2, slot=0)
+    build.span(2, "wait", 10, 100, peer=1, slot=0)
     table = analysis.delay_costs(Summary.of(build.trace())).set_index(["rank", "region"])
     assert table.loc[(0, "work"), "direct_ns"] == 60  # rank 1's wait, 0..60
     assert table.loc[(0, "work"), "propagated_ns"] == 50  # rank 2's wait through rank 1's, 10..60
@@ -294,7 +286,7 @@ def test_the_typical_call_is_of_median_length() -> None:
     build = TraceBuilder(REGIONS, 1)
     for launch, length in enumerate((500, 10, 30, 20)):
         build.launch(launch, "k")
-        build.span(rank=0, launch=launch, region="work", start_ns=launch * 1000, duration_ns=length)
+        build.span(0, "work", launch * 1000, length, launch=launch)
     call = analysis.typical_call(Summary.of(build.trace()))
     assert call is not None
     assert (call.ordinal, call.launches) == (3, (3,))
@@ -302,27 +294,15 @@ def test_the_typical_call_is_of_median_length() -> None:
 
 
 def test_a_wait_released_within_its_send_follows_it() -> None:
-    """Rank 1 is late by 600 ns.
-
-    Its send ends (the clock is read) after rank 0 has seen the flag.
-    """
+    """Rank 1 is late by 600 ns. Its send ends (the clock is read) after rank 0 has seen the flag."""
     build = TraceBuilder(REGIONS, 3)
     for rank, late in ((0, 0), (1, 600), (2, 0)):
         at = 100 + late
-        build.span(rank=rank, region="work", start_ns=0, duration_ns=at)
-        build.span(
-            rank=rank, region="send", start_ns=at, duration_ns=50, peer=(rank + 2) % 3, slot=0
-        )
+        build.span(rank, "work", 0, at)
+        build.span(rank, "send", at, 50, peer=(rank + 2) % 3, slot=0)
     for rank, end in ((0, 720), (1, 760), (2, 155)):
         start = 150 + (600 if rank == 1 else 0)
-        build.span(
-            rank=rank,
-            region="wait",
-            start_ns=start,
-            duration_ns=end - start,
-            peer=(rank + 1) % 3,
-            slot=0,
-        )
+        build.span(rank, "wait", start, end - start, peer=(rank + 1) % 3, slot=0)
     table = analysis.what_if(Summary.of(build.trace())).set_index(["scenario", "rank"])
     fixed = table.loc[("rank at the median", 1)]
     assert fixed["measured_ns"] == 760

@@ -23,7 +23,7 @@ def rows(frame: object, *columns: str) -> list[tuple[object, ...]]:
 def test_n_by_n_wait_of_a_barrier_over_all_ranks() -> None:
     build = TraceBuilder(REGIONS, 3)
     for rank, enter in ((0, 10), (1, 70), (2, 40)):
-        build.span(rank=rank, block=rank, region="barrier", start_ns=enter, duration_ns=75 - enter)
+        build.span(rank, "barrier", enter, 75 - enter, block=rank)
     table = analysis.barrier_waits(Summary.of(build.trace()))
     columns = ("scope", "last_rank", "last_block", "instances", "enters", "nxn_wait_ns", "wait_ns")
     assert rows(table, *columns) == [("world", 1, 1, 1, 3, 60 + 0 + 30, 65 + 5 + 35)]
@@ -34,9 +34,7 @@ def test_a_barrier_of_the_blocks_of_each_rank() -> None:
     for rank, offset in ((0, 0), (1, 1000)):
         for block, enter in ((0, 10), (1, 50)):
             start = offset + enter
-            build.span(
-                rank=rank, block=block, region="barrier", start_ns=start, duration_ns=60 - enter
-            )
+            build.span(rank, "barrier", start, 60 - enter, block=block)
     table = analysis.barrier_waits(Summary.of(build.trace()))
     assert rows(table, "scope", "last_rank", "last_block", "nxn_wait_ns") == [
         ("rank", 0, 1, 40),
@@ -47,15 +45,15 @@ def test_a_barrier_of_the_blocks_of_each_rank() -> None:
 def test_a_lock_lets_its_holders_leave_one_by_one() -> None:
     build = TraceBuilder(REGIONS, 1)
     for block, leave in enumerate((5, 25, 45, 65)):
-        build.span(rank=0, block=block, region="barrier", start_ns=block, duration_ns=leave - block)
+        build.span(0, "barrier", block, leave - block, block=block)
     assert analysis.barrier_waits(Summary.of(build.trace()))["scope"].unique().tolist() == ["lock"]
 
 
 def test_ramp_and_tail() -> None:
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, block=0, region="wait", start_ns=0, duration_ns=30, peer=0, slot=0)
-    build.span(rank=0, block=0, region="work", start_ns=30, duration_ns=20)
-    build.span(rank=0, block=1, region="work", start_ns=10, duration_ns=90)
+    build.span(0, "wait", 0, 30, block=0, peer=0, slot=0)
+    build.span(0, "work", 30, 20, block=0)
+    build.span(0, "work", 10, 90, block=1)
     row = analysis.ramp_and_tail(Summary.of(build.trace())).iloc[0]
     assert (row["duration_ns"], row["max_ramp_ns"], row["max_tail_ns"]) == (100, 30, 50)
     assert (row["mean_ramp_ns"], row["mean_tail_ns"], row["last_block"]) == (20.0, 25.0, 1)
@@ -64,9 +62,9 @@ def test_ramp_and_tail() -> None:
 def test_a_stall_is_hidden_while_another_track_of_the_sm_works() -> None:
     build = TraceBuilder(REGIONS, 1)
     # hw_id is the block here: two warps of block 0 share an SM.
-    build.span(rank=0, warp=0, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
-    build.span(rank=0, warp=1, region="work", start_ns=20, duration_ns=50)
-    build.span(rank=0, block=1, warp=0, region="wait", start_ns=0, duration_ns=40, peer=0, slot=0)
+    build.span(0, "wait", 0, 100, warp=0, peer=0, slot=0)
+    build.span(0, "work", 20, 50, warp=1)
+    build.span(0, "wait", 0, 40, block=1, warp=0, peer=0, slot=0)
     table = analysis.stalls(Summary.of(build.trace()))
     assert rows(table, "hw_id", "tracks", "stall_ns", "hidden_ns", "exposed_ns") == [
         (0, 2, 100, 50, 50),
@@ -76,8 +74,8 @@ def test_a_stall_is_hidden_while_another_track_of_the_sm_works() -> None:
 
 def test_bandwidth_per_link() -> None:
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, block=0, region="copy", start_ns=0, duration_ns=100, peer=1, bytes=4000)
-    build.span(rank=0, block=1, region="copy", start_ns=50, duration_ns=100, peer=1, bytes=2000)
+    build.span(0, "copy", 0, 100, block=0, peer=1, bytes=4000)
+    build.span(0, "copy", 50, 100, block=1, peer=1, bytes=2000)
     row = analysis.bandwidth(Summary.of(build.trace())).iloc[0]
     assert (row["rank"], row["peer"], row["bytes"], row["total_ns"], row["busy_ns"]) == (
         0,
@@ -93,8 +91,8 @@ def test_bandwidth_per_link() -> None:
 def test_straggler_sheet() -> None:
     build = TraceBuilder(REGIONS, 3)
     for rank, (for_rank, wait) in enumerate(((2, 80), (2, 60), (0, 10))):
-        build.span(rank=rank, region="wait", start_ns=0, duration_ns=wait, peer=for_rank, slot=0)
-        build.span(rank=rank, region="work", start_ns=wait, duration_ns=100 - wait)
+        build.span(rank, "wait", 0, wait, peer=for_rank, slot=0)
+        build.span(rank, "work", wait, 100 - wait)
     table = analysis.stragglers(Summary.of(build.trace()))
     assert rows(table, "rank", "wait_ns", "caused_ns", "work_ns") == [
         (0, 80, 10, 20),
@@ -109,8 +107,8 @@ def test_a_barrier_is_one_within_the_error_of_the_clocks() -> None:
     """Rank 0 leaves 30 ns before rank 1 entered, as far as clocks with an error of 50 ns can tell."""
     for bound, scope in ((50.0, "world"), (1.0, "lock")):
         build = TraceBuilder('REGION(R_BARRIER, "barrier", sync)', 2, bound_ns=bound)
-        build.span(rank=0, region="barrier", start_ns=0, duration_ns=970)
-        build.span(rank=1, region="barrier", start_ns=1000, duration_ns=20)
+        build.span(0, "barrier", 0, 970)
+        build.span(1, "barrier", 1000, 20)
         table = analysis.barrier_waits(Summary.of(build.trace()))
         assert set(table["scope"]) == {scope}
         if scope == "world":

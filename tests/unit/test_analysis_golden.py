@@ -23,26 +23,15 @@ FLOW(R_SEND, R_WAIT)
 
 
 def two_launches() -> Trace:
-    """Rank 0 works 60 then waits 40; rank 1 works 100.
-
-    Then, from 1000 on, both work 50 of 100 and 80 of 100.
-    """
+    """Rank 0 works 60 then waits 40; rank 1 works 100. Then, from 1000 on, both work 50 of 100 and 80 of 100."""
     build = TraceBuilder(REGIONS, 2)
     build.launch(1, "kernel")
-    build.span(rank=0, region="work", start_ns=0, duration_ns=60)
-    build.span(rank=0, region="wait", start_ns=60, duration_ns=40, peer=1, slot=0)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=100)
+    build.span(0, "work", 0, 60)
+    build.span(0, "wait", 60, 40, peer=1, slot=0)
+    build.span(1, "work", 0, 100)
     for rank, worked in ((0, 50), (1, 80)):
-        build.span(rank=rank, launch=1, region="work", start_ns=1000, duration_ns=worked)
-        build.span(
-            rank=rank,
-            launch=1,
-            region="wait",
-            start_ns=1000 + worked,
-            duration_ns=100 - worked,
-            peer=rank,
-            slot=1,
-        )
+        build.span(rank, "work", 1000, worked, launch=1)
+        build.span(rank, "wait", 1000 + worked, 100 - worked, launch=1, peer=rank, slot=1)
     return build.trace()
 
 
@@ -95,7 +84,7 @@ def test_histogram_on_paper() -> None:
     """Sixteen buckets an octave: 64 and 128 begin one, 100 is in the tenth after 64 (64 * 2**(10/16) = 98.7)."""
     build = TraceBuilder(REGIONS, 1)
     for at, duration in enumerate((64, 100, 100, 128)):
-        build.span(rank=0, region="work", start_ns=1000 * at, duration_ns=duration)
+        build.span(0, "work", 1000 * at, duration)
     table = analysis.histogram(Summary.of(build.trace()))
     assert table["from_ns"].tolist() == pytest.approx([64, 64 * 2 ** (10 / 16), 128])
     assert table["events"].tolist() == [1, 2, 1]

@@ -18,12 +18,9 @@ CALLS = 5
 
 
 def steps(host_ns: int = 50) -> TraceBuilder:
-    """Five calls on two ranks: `norm` once, `product` twice, and `host_ns` between the launches.
-
-    norm: one wave of 4 programs, of which one takes 100 ns and the others 40. product: 8 programs
-    of 100 ns, 4 at a time, and the last one 60 ns longer. The second product begins 30 ns before
-    the first one ends.
-    """
+    """Five calls on two ranks: `norm` once, `product` twice, and `host_ns` between the launches. norm: one wave of
+    4 programs, of which one takes 100 ns and the others 40. product: 8 programs of 100 ns, 4 at a time, and the
+    last one 60 ns longer. The second product begins 30 ns before the first one ends."""
     trace = TraceBuilder(REGIONS, 2)
     for rank in range(2):
         start = 0
@@ -90,5 +87,5 @@ def test_a_call_that_waits_for_the_host() -> None:
 
 def test_a_single_kernel_has_no_table() -> None:
     trace = TraceBuilder(REGIONS, 1)
-    trace.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    trace.span(0, "work", 0, 10)
     assert "\nKernels" not in printed(trace)

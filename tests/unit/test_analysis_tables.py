@@ -36,11 +36,11 @@ def small() -> Trace:
     rank 1:  [compute 20..60][wait for 0: 60..170][copy 170..200]
     """
     build = builder()
-    build.span(rank=0, region="compute", start_ns=0, duration_ns=100)
-    build.span(rank=0, region="send", start_ns=100, duration_ns=50, peer=1, slot=0)
-    build.span(rank=1, region="compute", start_ns=20, duration_ns=40)
-    build.span(rank=1, region="wait", start_ns=60, duration_ns=110, peer=0, slot=0)
-    build.span(rank=1, region="copy", start_ns=170, duration_ns=30, bytes=600)
+    build.span(0, "compute", 0, 100)
+    build.span(0, "send", 100, 50, peer=1, slot=0)
+    build.span(1, "compute", 20, 40)
+    build.span(1, "wait", 60, 110, peer=0, slot=0)
+    build.span(1, "copy", 170, 30, bytes=600)
     return build.trace()
 
 
@@ -63,7 +63,7 @@ def test_stats_counts_and_sums_regions() -> None:
 def test_percentiles_are_nearest_rank_within_the_stated_error() -> None:
     build = builder(1)
     for i in range(1, 101):
-        build.span(rank=0, region="compute", start_ns=i * 1000, duration_ns=i * 7)
+        build.span(0, "compute", i * 1000, i * 7)
     row = analysis.stats(Summary.of(build.trace())).iloc[0]
     assert row["median_ns"] == pytest.approx(50 * 7, rel=PERCENTILE_ERROR + 1e-9)
     assert row["p95_ns"] == pytest.approx(95 * 7, rel=PERCENTILE_ERROR + 1e-9)
@@ -73,8 +73,8 @@ def test_percentiles_are_nearest_rank_within_the_stated_error() -> None:
 
 def test_open_spans_are_in_no_sum() -> None:
     build = builder(1)
-    build.span(rank=0, region="compute", start_ns=0, duration_ns=10)
-    build.span(rank=0, region="wait", start_ns=10, duration_ns=0, flags=EVENT_OPEN, peer=0, slot=0)
+    build.span(0, "compute", 0, 10)
+    build.span(0, "wait", 10, 0, flags=EVENT_OPEN, peer=0, slot=0)
     trace = build.trace()
     assert analysis.stats(Summary.of(trace))["region"].tolist() == ["compute"]
     assert analysis.waits(Summary.of(trace), "region").empty
@@ -101,20 +101,9 @@ def test_a_block_has_a_share_of_its_own_time_beside_that_of_its_rank() -> None:
     """Block 0 has two warps and block 1 one, in 1000 ns; one of the two waits for 500 ns."""
     build = builder(1)
     for block, warp, wait_ns in ((0, 0, 500), (0, 1, 0), (1, 0, 250)):
-        build.span(
-            rank=0, block=block, warp=warp, region="compute", start_ns=0, duration_ns=1000 - wait_ns
-        )
+        build.span(0, "compute", 0, 1000 - wait_ns, block=block, warp=warp)
         if wait_ns:
-            build.span(
-                rank=0,
-                block=block,
-                warp=warp,
-                region="wait",
-                start_ns=1000 - wait_ns,
-                duration_ns=wait_ns,
-                peer=0,
-                slot=0,
-            )
+            build.span(0, "wait", 1000 - wait_ns, wait_ns, block=block, warp=warp, peer=0, slot=0)
     table = analysis.waits(Summary.of(build.trace()), "block")
     assert table["share"].tolist() == pytest.approx([500 / 3000, 250 / 3000])
     assert table["share_of_block"].tolist() == pytest.approx([500 / 2000, 250 / 1000])
@@ -122,9 +111,9 @@ def test_a_block_has_a_share_of_its_own_time_beside_that_of_its_rank() -> None:
 
 def test_a_wait_that_names_no_rank_is_kept_apart() -> None:
     build = builder()
-    build.span(rank=0, region="barrier", start_ns=0, duration_ns=70)
-    build.span(rank=0, region="wait", start_ns=70, duration_ns=30, peer=1, slot=0)
-    build.span(rank=0, region="wait", start_ns=100, duration_ns=5, peer=255, slot=0)
+    build.span(0, "barrier", 0, 70)
+    build.span(0, "wait", 70, 30, peer=1, slot=0)
+    build.span(0, "wait", 100, 5, peer=255, slot=0)
     trace = build.trace()
     assert rows(analysis.waits(Summary.of(trace), "peer"), "peer", "wait_ns") == [(-1, 75), (1, 30)]
     assert analysis.blame_matrix(Summary.of(trace)).to_numpy().tolist() == [[0, 30], [0, 0]]
@@ -132,9 +121,9 @@ def test_a_wait_that_names_no_rank_is_kept_apart() -> None:
 
 def test_blame_matrix_has_a_row_per_recorded_rank_and_a_column_per_rank_of_the_world() -> None:
     build = builder(3, missing_ranks=(1,))
-    build.span(rank=0, region="wait", start_ns=0, duration_ns=40, peer=1, slot=0)
-    build.span(rank=2, region="wait", start_ns=0, duration_ns=15, peer=1, slot=1)
-    build.span(rank=2, region="wait", start_ns=20, duration_ns=7, peer=0, slot=0)
+    build.span(0, "wait", 0, 40, peer=1, slot=0)
+    build.span(2, "wait", 0, 15, peer=1, slot=1)
+    build.span(2, "wait", 20, 7, peer=0, slot=0)
     matrix = analysis.blame_matrix(Summary.of(build.trace()))
     assert matrix.index.tolist() == [0, 2]
     assert matrix.columns.tolist() == [0, 1, 2]
@@ -156,8 +145,8 @@ def test_late_sender(
     send_start: int, late: int, exposed: int, violations: int, beyond: int
 ) -> None:
     build = builder(bound_ns=10.0)
-    build.span(rank=0, region="send", start_ns=send_start, duration_ns=5, peer=1, slot=3)
-    build.span(rank=1, region="wait", start_ns=60, duration_ns=110, peer=0, slot=3)
+    build.span(0, "send", send_start, 5, peer=1, slot=3)
+    build.span(1, "wait", 60, 110, peer=0, slot=3)
     table = analysis.late_sender(Summary.of(build.trace()))
     columns = ("src", "dst", "flows", "late_sender_ns", "exposed_transfer_ns", "violations")
     assert rows(table, *columns) == [(0, 1, 1, late, exposed, violations)]
@@ -167,11 +156,11 @@ def test_late_sender(
 
 def test_work_is_the_union_of_useful_spans_less_the_waits() -> None:
     build = builder(1)
-    build.span(rank=0, region="all", start_ns=0, duration_ns=100)
-    build.span(rank=0, region="compute", start_ns=10, duration_ns=20)
-    build.span(rank=0, region="wait", start_ns=40, duration_ns=30, peer=0, slot=0)
-    build.span(rank=0, region="compute", start_ns=90, duration_ns=40)
-    build.span(rank=0, region="idle", start_ns=200, duration_ns=50)
+    build.span(0, "all", 0, 100)
+    build.span(0, "compute", 10, 20)
+    build.span(0, "wait", 40, 30, peer=0, slot=0)
+    build.span(0, "compute", 90, 40)
+    build.span(0, "idle", 200, 50)
     row = analysis.imbalance(Summary.of(build.trace()), "rank").iloc[0]
     assert (row["work_ns"], row["wait_ns"]) == (130 - 30, 30)
 
@@ -179,8 +168,8 @@ def test_work_is_the_union_of_useful_spans_less_the_waits() -> None:
 def test_imbalance_by_rank_and_block() -> None:
     build = builder(2)
     for block, duration in ((0, 100), (1, 300)):
-        build.span(rank=0, block=block, region="compute", start_ns=0, duration_ns=duration)
-    build.span(rank=1, block=0, region="copy", start_ns=0, duration_ns=600, bytes=64)
+        build.span(0, "compute", 0, duration, block=block)
+    build.span(1, "copy", 0, 600, block=0, bytes=64)
     by_rank = analysis.imbalance(Summary.of(build.trace()), "rank")
     assert rows(by_rank, "rank", "events", "work_ns", "wait_ns", "bytes") == [
         (0, 2, 400, 0, 0),
@@ -200,9 +189,9 @@ def test_load_balance_and_shares_of_waits_are_one_number_in_every_table() -> Non
     build = builder(3)
     for rank, lengths in enumerate(((100, 300, 50), (40, 40, 60), (10, 20, 900))):
         for warp, length in enumerate(lengths):
-            build.span(rank=rank, warp=warp, region="compute", start_ns=0, duration_ns=length)
-    build.span(rank=1, warp=0, region="wait", start_ns=40, duration_ns=100, peer=2, slot=0)
-    build.span(rank=1, warp=0, region="barrier", start_ns=50, duration_ns=80)
+            build.span(rank, "compute", 0, length, warp=warp)
+    build.span(1, "wait", 40, 100, warp=0, peer=2, slot=0)
+    build.span(1, "barrier", 50, 80, warp=0)
     summary = Summary.of(build.trace())
     by_rank = analysis.imbalance(summary, "rank")
     tree = analysis.rank_efficiency(summary)
@@ -230,9 +219,9 @@ def test_time_between_launches_is_not_in_the_window() -> None:
     build = builder(1)
     build.launch(1, "kernel")
     build.launch(2, "kernel")
-    build.span(rank=0, launch=0, region="compute", start_ns=0, duration_ns=100)
-    build.span(rank=0, launch=1, region="compute", start_ns=1000, duration_ns=50)
-    build.span(rank=0, launch=2, region="compute", start_ns=1040, duration_ns=60)
+    build.span(0, "compute", 0, 100, launch=0)
+    build.span(0, "compute", 1000, 50, launch=1)
+    build.span(0, "compute", 1040, 60, launch=2)
     assert analysis.efficiency(Summary.of(build.trace()))["window_ns"].tolist() == [200]
     per_launch = analysis.launch_efficiency(Summary.of(build.trace()))
     assert rows(per_launch, "ordinal", "window_ns", "work_ns") == [
@@ -245,7 +234,7 @@ def test_time_between_launches_is_not_in_the_window() -> None:
 def test_launch_skew() -> None:
     build = builder(3, bound_ns=10.0)
     for rank, start in ((0, 100), (1, 160), (2, 400)):
-        build.span(rank=rank, region="compute", start_ns=start, duration_ns=500)
+        build.span(rank, "compute", start, 500)
     row = analysis.launch_skew(Summary.of(build.trace())).iloc[0]
     assert (row["skew_ns"], row["last_rank"], row["ranks"]) == (300, 2, 3)
     assert row["bound_ns"] == 10.0  # rank 0 is the reference: only rank 2's bound counts
@@ -254,26 +243,26 @@ def test_launch_skew() -> None:
 
 def test_offsets_of_clocks_are_taken_out() -> None:
     build = builder(2, offsets_ns={1: -1000.0})
-    build.span(rank=0, region="compute", start_ns=100, duration_ns=10)
-    build.span(rank=1, region="compute", start_ns=1150, duration_ns=10)
+    build.span(0, "compute", 100, 10)
+    build.span(1, "compute", 1150, 10)
     assert analysis.launch_skew(Summary.of(build.trace()))["skew_ns"].tolist() == [50]
 
 
 def test_unmatched_flows() -> None:
     build = builder(2)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
-    build.span(rank=0, region="send", start_ns=10, duration_ns=5, peer=1, slot=1)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=5, peer=0, slot=0)
-    build.span(rank=1, region="wait", start_ns=7, duration_ns=5, peer=0, slot=9)
-    build.span(rank=1, region="wait", start_ns=20, duration_ns=5, peer=0, slot=8)
+    build.span(0, "send", 0, 5, peer=1, slot=0)
+    build.span(0, "send", 10, 5, peer=1, slot=1)
+    build.span(1, "wait", 0, 5, peer=0, slot=0)
+    build.span(1, "wait", 7, 5, peer=0, slot=9)
+    build.span(1, "wait", 20, 5, peer=0, slot=8)
     columns = ("sends", "waits", "flows", "unmatched_sends", "unmatched_waits")
     assert rows(analysis.unmatched_flows(Summary.of(build.trace())), *columns) == [(2, 3, 1, 1, 2)]
 
 
 def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
     build = builder(2, is_aligned=False)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=40, peer=0, slot=0)
+    build.span(0, "send", 0, 5, peer=1, slot=0)
+    build.span(1, "wait", 0, 40, peer=0, slot=0)
     trace = build.trace()
     for refuse in (
         analysis.late_sender,
@@ -289,7 +278,7 @@ def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
 
 def test_a_single_rank_needs_no_alignment() -> None:
     build = builder(1, is_aligned=False)
-    build.span(rank=0, region="compute", start_ns=0, duration_ns=40)
+    build.span(0, "compute", 0, 40)
     assert analysis.efficiency(Summary.of(build.trace()))["parallel_efficiency"].tolist() == [1.0]
 
 
@@ -328,16 +317,8 @@ def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) ->
     build = builder(3)
     for rank in range(3):
         for block in range(4):
-            build.span(rank=rank, block=block, region="compute", start_ns=0, duration_ns=10 + block)
-            build.span(
-                rank=rank,
-                block=block,
-                region="wait",
-                start_ns=20,
-                duration_ns=5,
-                peer=0,
-                slot=block,
-            )
+            build.span(rank, "compute", 0, 10 + block, block=block)
+            build.span(rank, "wait", 20, 5, block=block, peer=0, slot=block)
     whole = analysis.imbalance(Summary.of(build.trace()), "block")
     for size in (1, 3, 9):
         monkeypatch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", size)
@@ -351,12 +332,8 @@ def test_slices_of_calls_unite_to_the_same_flows(monkeypatch: pytest.MonkeyPatch
         build.launch(launch, "kernel")
         at = launch * 100
         for slot in range(2):
-            build.span(
-                rank=0, launch=launch, region="send", start_ns=at, duration_ns=5, peer=1, slot=slot
-            )
-            build.span(
-                rank=1, launch=launch, region="wait", start_ns=at, duration_ns=9, peer=0, slot=slot
-            )
+            build.span(0, "send", at, 5, launch=launch, peer=1, slot=slot)
+            build.span(1, "wait", at, 9, launch=launch, peer=0, slot=slot)
     whole = analysis.late_sender(Summary.of(build.trace()))
     assert whole["flows"].tolist() == [10]
     monkeypatch.setattr("kprof.analysis.flow_sums.EVENTS_PER_SLICE", 4)
@@ -365,8 +342,8 @@ def test_slices_of_calls_unite_to_the_same_flows(monkeypatch: pytest.MonkeyPatch
 
 def test_metrics_that_need_one_clock_are_those_that_say_so() -> None:
     build = builder(2, is_aligned=False)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=40, peer=0, slot=0)
+    build.span(0, "send", 0, 5, peer=1, slot=0)
+    build.span(1, "wait", 0, 40, peer=0, slot=0)
     summary = Summary.of(build.trace())
     refused = {}
     for name, metric in analysis.all_metrics().items():
@@ -415,7 +392,7 @@ def test_percentiles_are_exact_or_say_how_far_they_may_be_off(
     build = builder(1)
     durations = [7 * i * i for i in range(1, 101)]
     for i, duration in enumerate(durations):
-        build.span(rank=0, region="compute", start_ns=100_000 * i, duration_ns=duration)
+        build.span(0, "compute", 100_000 * i, duration)
     trace = build.trace()
     exact = analysis.stats(Summary.of(trace)).iloc[0]
     nearest = [durations[49], durations[94], durations[98]]

@@ -166,8 +166,7 @@ def test_blocks_that_take_turns_on_a_core_say_nothing_about_a_barrier(
         builder.launch(call, "meet", num_blocks=4)
         at, work = 100_000 * call, 2000 + 7000 * ((block + call) % 4)
         for region, start, length in (("work", 0, work), ("meet", work, 24_000 - work)):
-            builder.span(rank=0, launch=call, block=block, region=region,
-                         start_ns=at + start, duration_ns=length)  # fmt: skip
+            builder.span(0, region, at + start, length, launch=call, block=block)  # fmt: skip
     manifest = builder.manifest()
     infos = [msgspec.structs.replace(i, target=target, num_cores=2) for i in manifest.ranks]
     trace = Trace.from_table(msgspec.structs.replace(manifest, ranks=tuple(infos)), builder.table())

@@ -30,13 +30,7 @@ def run_of(
         start += 50_000_000 * (launch == gap_before)
         for rank in range(num_ranks):
             factor = 8 if launch == slow else 1
-            build.span(
-                rank=rank,
-                launch=launch,
-                region="r",
-                start_ns=start,
-                duration_ns=factor * LENGTHS[kernel],
-            )
+            build.span(rank, "r", start, factor * LENGTHS[kernel], launch=launch)
         start += (8 if launch == slow else 1) * LENGTHS[kernel] + 10
     return build.trace()
 

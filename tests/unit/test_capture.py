@@ -45,7 +45,7 @@ def builder(num_ranks: int = 2, num_events: int = 100) -> TraceBuilder:
     build = TraceBuilder(REGIONS, num_ranks)
     for rank in range(num_ranks):
         for i in range(num_events):
-            build.span(rank=rank, region="a", start_ns=10 * i, duration_ns=5, block=i % 7, bytes=i)
+            build.span(rank, "a", 10 * i, 5, block=i % 7, bytes=i)
     return build
 
 

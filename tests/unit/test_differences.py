@@ -61,9 +61,7 @@ def test_what_a_finding_takes_away_is_not_compared() -> None:
     for rank in range(4):
         for block in range(NUM_BLOCKS):
             for i in range(12 if rank == 3 else 4):
-                build.span(
-                    rank=rank, block=block, region="item", start_ns=1000 * i, duration_ns=1000
-                )
+                build.span(rank, "item", 1000 * i, 1000, block=block)
     found = analysis.find(Summary.of(build.trace()))
     assert [finding.ranks for finding in found.findings] == [(3,)]
     assert found.rest.differences == ()

@@ -174,8 +174,8 @@ def test_ranks_that_nothing_joins_are_not_tried() -> None:
     text = REGIONS.replace("FLOW(R_SEND, R_WAIT)", "")
     build = TraceBuilder(text, 2)
     for rank in (0, 1):
-        build.span(rank=rank, region="pack", start_ns=0, duration_ns=2000 + 3000 * rank)
-        build.span(rank=rank, region="wait", start_ns=6000, duration_ns=500, peer=1 - rank)
+        build.span(rank, "pack", 0, 2000 + 3000 * rank)
+        build.span(rank, "wait", 6000, 500, peer=1 - rank)
     made_up = finding(ranks=(1,), costly_calls=(0,), calls=(0,), gains_ns=(3000.0,))
     with pytest.raises(SelectionError, match="nothing says which waits"):
         experiment_of(Summary.of(build.trace()), made_up)

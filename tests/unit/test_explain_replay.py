@@ -156,8 +156,8 @@ def test_who_comes_to_a_free_lock_has_not_waited_for_it() -> None:
     """A look that took long by chance is no wait for a lock that was let go long before."""
     build = TraceBuilder(LOCK_REGIONS, 1)
     for block, (start, look) in enumerate([(0, 10), (5000, 60), (9000, 10)]):
-        build.span(rank=0, block=block, region="lock", start_ns=start, duration_ns=look)
-        build.span(rank=0, block=block, region="add", start_ns=start + look, duration_ns=100)
+        build.span(0, "lock", start, look, block=block)
+        build.span(0, "add", start + look, 100, block=block)
     replay = replay_of(build.trace())
     assert_exact(replay)
     spans = replay.graph.spans
@@ -169,8 +169,8 @@ def test_who_comes_to_a_free_lock_has_not_waited_for_it() -> None:
 def test_the_recorded_order_stays_where_a_lock_is_not_handed_to_who_came_first() -> None:
     build = TraceBuilder(LOCK_REGIONS, 1)
     for block, (start, got) in enumerate([(0, 10), (100, 2120), (200, 1110)]):
-        build.span(rank=0, block=block, region="lock", start_ns=start, duration_ns=got - start)
-        build.span(rank=0, block=block, region="add", start_ns=got, duration_ns=1000)
+        build.span(0, "lock", start, got - start, block=block)
+        build.span(0, "add", got, 1000, block=block)
     replay = replay_of(build.trace())
     assert_exact(replay)
     assert (replay.graph.queue < 0).all()
@@ -193,10 +193,10 @@ def test_a_shorter_hold_lets_all_who_queue_go_on_earlier() -> None:
 def test_data_that_was_there_before_its_wait_does_not_come_later_than_that() -> None:
     """The second wait found its data there: with the first one gone, it may have to wait for the second send."""
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=100, peer=1, slot=0)
-    build.span(rank=0, region="send", start_ns=100, duration_ns=400, peer=1, slot=1)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=1100, peer=0, slot=0)
-    build.span(rank=1, region="wait", start_ns=1100, duration_ns=20, peer=0, slot=1)
+    build.span(0, "send", 0, 100, peer=1, slot=0)
+    build.span(0, "send", 100, 400, peer=1, slot=1)
+    build.span(1, "wait", 0, 1100, peer=0, slot=0)
+    build.span(1, "wait", 1100, 20, peer=0, slot=1)
     replay = replay_of(build.trace())
     assert_exact(replay)
     first = np.flatnonzero(replay.graph.spans.slot == 0)
@@ -210,16 +210,14 @@ def test_a_circle_from_clocks_that_are_off_is_cut() -> None:
     """Each wait ends before the send that releases it, by the clocks: the earlier end cannot depend on the later."""
     build = TraceBuilder(REGIONS, 2)
     for rank in (0, 1):
-        build.span(rank=rank, region="wait", start_ns=0, duration_ns=100, peer=1 - rank, slot=rank)
-        build.span(
-            rank=rank, region="send", start_ns=90, duration_ns=200, peer=1 - rank, slot=1 - rank
-        )
+        build.span(rank, "wait", 0, 100, peer=1 - rank, slot=rank)
+        build.span(rank, "send", 90, 200, peer=1 - rank, slot=1 - rank)
     assert_exact(replay_of(build.trace()))
 
 
 def test_one_rank_without_flows_or_waits() -> None:
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=100)
+    build.span(0, "work", 0, 100)
     replay = replay_of(build.trace())
     assert_exact(replay)
     edit = Edit(own=Change(np.array([0]), np.array([70.0])))
@@ -236,13 +234,13 @@ def test_launches_of_no_length_at_one_instant_are_in_some_order() -> None:
     build = TraceBuilder(REGIONS, 1)
     for launch, kernel in enumerate(("dispatch", "compute", "combine")):
         build.launch(launch, kernel)
-        build.span(rank=0, launch=launch, region="work", start_ns=500)
+        build.span(0, "work", 500, launch=launch)
     assert_exact(replay_of(build.trace()))
 
 
 def test_blocks_of_no_length_take_nobodys_place_at_one_instant() -> None:
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, block=0, region="work", start_ns=0, duration_ns=100)
+    build.span(0, "work", 0, 100, block=0)
     for block in (1, 2, 3):
-        build.span(rank=0, block=block, region="work", start_ns=500)
+        build.span(0, "work", 500, block=block)
     assert_exact(replay_of(build.trace()))

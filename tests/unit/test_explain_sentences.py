@@ -204,7 +204,7 @@ def test_a_difference_names_the_slow_places_and_the_best_one(by: By) -> None:
 def test_items_of_a_region_without_rows_are_not_counted() -> None:
     """It ended in KeyError: an empty column of objects is no mask."""
     build = TraceBuilder('REGION(A, "a", compute)', 1)
-    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    build.span(0, "a", 0, 1)
     assert item_counts(Summary.of(build.trace()), SLOW_BLOCK, "nowhere") is None
 
 

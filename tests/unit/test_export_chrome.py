@@ -33,11 +33,9 @@ def events(trace: Trace, tmp_path: Path) -> list[dict[str, Any]]:
 
 def exchange() -> TraceBuilder:
     build = TraceBuilder(REGIONS, num_ranks=2)
-    build.span(
-        rank=0, block=10, warp=1, region="send", start_ns=1_000, duration_ns=10, peer=1, slot=7
-    )
-    build.span(rank=0, block=2, region="send", start_ns=1_001, duration_ns=10, peer=1, slot=8)
-    build.span(rank=1, block=3, region="wait", start_ns=900, duration_ns=200, peer=0, slot=7)
+    build.span(0, "send", 1_000, 10, block=10, warp=1, peer=1, slot=7)
+    build.span(0, "send", 1_001, 10, block=2, peer=1, slot=8)
+    build.span(1, "wait", 900, 200, block=3, peer=0, slot=7)
     return build
 
 
@@ -74,15 +72,7 @@ def test_times_are_microseconds_with_nanoseconds_as_fraction(tmp_path: Path) -> 
     base = 1_700_000_000_000_000_000
     # A day apart: still exact to the nanosecond.
     for offset in (0, 1, 86_400_000_000_123):
-        build.span(
-            rank=0,
-            block=offset % 7,
-            region="send",
-            start_ns=base + offset,
-            duration_ns=3,
-            peer=0,
-            slot=1,
-        )
+        build.span(0, "send", base + offset, 3, block=offset % 7, peer=0, slot=1)
     spans = [e for e in events(build.trace(), tmp_path) if e["ph"] == "X" and e["name"] == "send"]
     assert sorted((round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in spans) == [
         (1_000, 3),
@@ -106,9 +96,9 @@ def test_a_flow_starts_with_the_send_and_finishes_within_the_wait(tmp_path: Path
 
 def test_overlapping_spans_are_on_threads_of_their_own(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=50, peer=0, slot=1)
-    build.span(rank=0, region="send", start_ns=20, duration_ns=50, peer=0, slot=2)
-    build.span(rank=0, region="send", start_ns=30, duration_ns=10, peer=0, slot=3)
+    build.span(0, "send", 0, 50, peer=0, slot=1)
+    build.span(0, "send", 20, 50, peer=0, slot=2)
+    build.span(0, "send", 30, 10, peer=0, slot=3)
     found = events(build.trace(), tmp_path)
     tid = {e["args"]["slot"]: e["tid"] for e in found if e["name"] == "send" and e["ph"] == "X"}
     names = {e["tid"]: e["args"]["name"] for e in found if e["name"] == "thread_name"}
@@ -119,10 +109,10 @@ def test_overlapping_spans_are_on_threads_of_their_own(tmp_path: Path) -> None:
 
 def test_marks_values_and_open_spans(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, block=3, region="mark", start_ns=10, peer=1)
-    build.span(rank=0, block=3, region="left", start_ns=20)
-    build.span(rank=0, block=4, region="wait", start_ns=30, peer=1, flags=EVENT_OPEN)
-    build.span(rank=0, block=5, region="send", start_ns=0, duration_ns=100, peer=0, slot=1)
+    build.span(0, "mark", 10, block=3, peer=1)
+    build.span(0, "left", 20, block=3)
+    build.span(0, "wait", 30, block=4, peer=1, flags=EVENT_OPEN)
+    build.span(0, "send", 0, 100, block=5, peer=0, slot=1)
     found = events(build.trace(), tmp_path)
     (mark,) = (e for e in found if e["ph"] == "i")
     assert (mark["name"], mark["ts"], mark["args"]) == ("mark", 1.01, {"peer": 1})
@@ -136,7 +126,7 @@ def test_marks_values_and_open_spans(tmp_path: Path) -> None:
 def test_any_text_is_a_name(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     name = build.regions.names[2]
-    build.span(rank=0, region=name, start_ns=0, duration_ns=5)
+    build.span(0, name, 0, 5)
     loaded = processor(write(build.trace(), tmp_path / "run.json").path)
     assert loaded.column("SELECT name FROM slice WHERE category = 'compute'") == [name]
 

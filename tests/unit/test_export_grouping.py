@@ -58,7 +58,7 @@ def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block, start in ((0, 0), (1, 50), (2, 100), (3, 0)):
-        build.span(rank=0, block=block, region="plain", start_ns=start, duration_ns=100)
+        build.span(0, "plain", start, 100, block=block)
     trace = on(build, "cuda", {0: 7, 1: 7, 2: 7, 3: 1}, num_processors=4)
     assert paths(trace, By.PROCESSOR, tmp_path, processor) == [
         ("Rank 0 > SM 0", "no events recorded", 1_000),
@@ -77,7 +77,7 @@ def test_compute_units_are_under_their_chiplets(
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in range(2):
-        build.span(rank=0, block=block, region="plain", start_ns=block, duration_ns=9)
+        build.span(0, "plain", block, 9, block=block)
     hw_ids = {0: 3 << 16 | 2 << 5 | 1 << 4 | 9, 1: 12}
     assert paths(on(build, "hip", hw_ids, arch=arch), By.PROCESSOR, tmp_path, processor) == [
         ("Rank 0 > XCD 0 > SE 0 SA 0 CU 12 > row 0", "plain", 1_001),
@@ -87,7 +87,7 @@ def test_compute_units_are_under_their_chiplets(
 
 def test_a_gpu_of_one_chiplet_names_none(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="plain", start_ns=0, duration_ns=9)
+    build.span(0, "plain", 0, 9)
     trace = on(build, "hip", {0: 12}, arch="gfx90a")
     ((path, _, _),) = paths(trace, By.PROCESSOR, tmp_path, processor)
     assert path == "Rank 0 > SE 0 SA 0 CU 12 > row 0"
@@ -97,14 +97,10 @@ def test_warps_are_under_the_role_that_takes_most_of_their_time(
     tmp_path: Path, processor: Processor
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(
-        rank=0, block=3, warp=0, region="load/copy", start_ns=0, duration_ns=50, peer=0, slot=1
-    )
-    build.span(
-        rank=0, block=3, warp=1, region="math/wait", start_ns=0, duration_ns=60, peer=0, slot=1
-    )
-    build.span(rank=0, block=3, warp=1, region="load/copy", start_ns=60, duration_ns=10)
-    build.span(rank=0, block=4, region="plain", start_ns=0, duration_ns=10)
+    build.span(0, "load/copy", 0, 50, block=3, warp=0, peer=0, slot=1)
+    build.span(0, "math/wait", 0, 60, block=3, warp=1, peer=0, slot=1)
+    build.span(0, "load/copy", 60, 10, block=3, warp=1)
+    build.span(0, "plain", 0, 10, block=4)
     assert paths(on(build, "cuda", {3: 0, 4: 0}), By.ROLE, tmp_path, processor) == [
         ("Rank 0 > load > block 3 warp 0", "load/copy", 1_000),
         ("Rank 0 > math > block 3 warp 1", "math/wait", 1_000),
@@ -120,26 +116,8 @@ def test_every_grouping_has_the_same_slices_and_flows(
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
     for slot in range(12):
-        build.span(
-            rank=0,
-            block=slot,
-            warp=slot % 2,
-            region="load/copy",
-            start_ns=10 * slot,
-            duration_ns=9,
-            peer=1,
-            slot=slot,
-        )
-        build.span(
-            rank=1,
-            block=slot,
-            warp=slot % 2,
-            region="math/wait",
-            start_ns=5 * slot,
-            duration_ns=100,
-            peer=0,
-            slot=slot,
-        )
+        build.span(0, "load/copy", 10 * slot, 9, block=slot, warp=slot % 2, peer=1, slot=slot)
+        build.span(1, "math/wait", 5 * slot, 100, block=slot, warp=slot % 2, peer=0, slot=slot)
     trace = on(build, "cuda", {block: block % 5 for block in range(12)})
     summary = write(trace, tmp_path / f"run{suffix}", by=by)
     loaded = processor(summary.path)

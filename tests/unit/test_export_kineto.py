@@ -41,12 +41,12 @@ def device_trace(num_ranks: int = 2, is_aligned: bool = True) -> Trace:
         for i, (start, end) in enumerate(launch_times(rank)):
             for block in range(3):
                 build.span(
-                    rank=rank,
+                    rank,
+                    "copy",
+                    start + block,
+                    end - start - 2 * block,
                     block=block,
                     launch=i + 1,
-                    region="copy",
-                    start_ns=start + block,
-                    duration_ns=end - start - 2 * block,
                     bytes=1,
                 )
     return build.trace()
@@ -276,7 +276,7 @@ def test_stretches_of_one_run_are_matched_one_by_one(tmp_path: Path) -> None:
 def test_a_path_before_the_name_is_not_part_of_the_symbol(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.launch(1, "ours/all_reduce")
-    build.span(rank=0, launch=1, region="copy", start_ns=107_000, duration_ns=100)
+    build.span(0, "copy", 107_000, 100, launch=1)
     files = [save(tmp_path, profile(0, launches=slice(0, 1)), "r0.json")]
     summary = write(build.trace(), tmp_path / "run.json", torch_traces=files)
     assert any("by 1 launches" in notice for notice in summary.notices)
@@ -291,7 +291,7 @@ def test_a_kernel_launched_once_takes_the_place_that_others_show(tmp_path: Path)
         for start in starts:
             launch += 1
             build.launch(launch, name)
-            build.span(rank=0, launch=launch, region="copy", start_ns=start, duration_ns=1000)
+            build.span(0, "copy", start, 1000, launch=launch)
         for start in [*starts, starts[0] - 400_000]:
             ts = (start - 500) / 1000
             events.append({"ph": "X", "cat": "kernel", "name": name, "tid": 7, "ts": ts, "dur": 2})

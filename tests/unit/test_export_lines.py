@@ -35,8 +35,8 @@ def load(trace: Trace, tmp_path: Path, processor: Processor, **options: Any) -> 
 
 def test_open_spans_reach_the_end_and_say_so(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="dispatch/wait-token", start_ns=10, peer=1, flags=EVENT_OPEN)
-    build.span(rank=0, block=1, region="dispatch/copy", start_ns=0, duration_ns=500)
+    build.span(0, "dispatch/wait-token", 10, peer=1, flags=EVENT_OPEN)
+    build.span(0, "dispatch/copy", 0, 500, block=1)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         """SELECT s.name, s.dur, a.display_value FROM slice s JOIN args a USING (arg_set_id)
@@ -46,9 +46,9 @@ def test_open_spans_reach_the_end_and_say_so(tmp_path: Path, processor: Processo
 
 def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, block=3, region="counts-known", start_ns=40, peer=1)
+    build.span(0, "counts-known", 40, block=3, peer=1)
     for start_ns, value in ((10, 0), (20, 7), (30, (1 << 32) - 1)):
-        build.span(rank=0, block=3, region="tokens-left", start_ns=start_ns)
+        build.span(0, "tokens-left", start_ns, block=3)
         build._rows[-1]["payload"] = value
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows("SELECT name, dur, category FROM slice WHERE category <> 'launch'") == [
@@ -63,39 +63,10 @@ def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: P
 def test_counters_of_a_rank(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
     # Two warps of block 0 wait at overlapping times: one waiting block. Block 1 waits later.
-    build.span(
-        rank=0,
-        block=0,
-        warp=0,
-        region="dispatch/wait-token",
-        start_ns=0,
-        duration_ns=50,
-        peer=1,
-        slot=1,
-    )
-    build.span(
-        rank=0,
-        block=0,
-        warp=1,
-        region="dispatch/wait-token",
-        start_ns=30,
-        duration_ns=50,
-        peer=1,
-        slot=2,
-    )
-    build.span(
-        rank=0,
-        block=1,
-        warp=0,
-        region="dispatch/wait-token",
-        start_ns=70,
-        duration_ns=30,
-        peer=1,
-        slot=3,
-    )
-    build.span(
-        rank=0, block=1, warp=0, region="put", start_ns=100, duration_ns=20, peer=1, bytes=4096
-    )
+    build.span(0, "dispatch/wait-token", 0, 50, block=0, warp=0, peer=1, slot=1)
+    build.span(0, "dispatch/wait-token", 30, 50, block=0, warp=1, peer=1, slot=2)
+    build.span(0, "dispatch/wait-token", 70, 30, block=1, warp=0, peer=1, slot=3)
+    build.span(0, "put", 100, 20, block=1, warp=0, peer=1, bytes=4096)
     loaded = load(build.trace(), tmp_path, processor)
     rows = loaded.rows(
         f"""SELECT t.name, c.ts - {FIRST_EVENT_NS}, c.value FROM counter c JOIN counter_track t ON t.id = c.track_id
@@ -119,10 +90,10 @@ def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Proce
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.launch(4, "dispatch", num_blocks=2)
     build.launch(5, "combine", num_blocks=2)
-    build.span(rank=0, block=0, launch=4, region="dispatch/copy", start_ns=10, duration_ns=5)
-    build.span(rank=0, block=1, launch=4, region="dispatch/copy", start_ns=0, duration_ns=5)
+    build.span(0, "dispatch/copy", 10, 5, block=0, launch=4)
+    build.span(0, "dispatch/copy", 0, 5, block=1, launch=4)
     # Overlaps the first launch: beside it, not inside.
-    build.span(rank=0, block=0, launch=5, region="dispatch/copy", start_ns=12, duration_ns=2)
+    build.span(0, "dispatch/copy", 12, 2, block=0, launch=5)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         f"""SELECT s.name, s.ts - {FIRST_EVENT_NS}, s.dur, s.depth, t.name
@@ -133,7 +104,7 @@ def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Proce
 def test_findings_are_slices_above_the_blocks(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
     for rank in range(2):
-        build.span(rank=rank, region="dispatch/copy", start_ns=1000, duration_ns=500)
+        build.span(rank, "dispatch/copy", 1000, 500)
     sentence = "block 3 of rank 1 got <b>three</b> tokens"
     finding = OverlaySlice(
         sentence, "finding", 900, 1200, {"remedy": "spread them", "cost_ns": 300}

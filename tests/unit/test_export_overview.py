@@ -40,7 +40,7 @@ def three_warps() -> TraceBuilder:
         is_waiting = warp == 2
         for start in (0, 400):
             region = "wait" if is_waiting or start else "copy"
-            build.span(rank=0, block=5, warp=warp, region=region, start_ns=start, duration_ns=400)
+            build.span(0, region, start, 400, block=5, warp=warp)
     return build
 
 
@@ -55,9 +55,9 @@ def test_a_span_around_others_counts_for_what_they_leave(
     tmp_path: Path, processor: Processor
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, block=0, warp=0, region="all", start_ns=0, duration_ns=800)
-    build.span(rank=0, block=0, warp=0, region="copy", start_ns=0, duration_ns=400)
-    build.span(rank=0, block=0, warp=0, region="mark", start_ns=700, duration_ns=0)
+    build.span(0, "all", 0, 800, block=0, warp=0)
+    build.span(0, "copy", 0, 400, block=0, warp=0)
+    build.span(0, "mark", 700, 0, block=0, warp=0)
     assert overview(build, tmp_path, processor) == [
         ("block 0", "copy", 1_000, 400, "1.0"),
         ("block 0", "all", 1_400, 400, "1.0"),
@@ -67,7 +67,7 @@ def test_a_span_around_others_counts_for_what_they_leave(
 def test_nothing_is_shown_where_all_warps_are_idle(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for start in (0, 600):
-        build.span(rank=0, block=0, warp=0, region="copy", start_ns=start, duration_ns=200)
+        build.span(0, "copy", start, 200, block=0, warp=0)
     assert [row[2:4] for row in overview(build, tmp_path, processor)] == [
         (1_000, 200),
         (1_600, 200),
@@ -78,9 +78,7 @@ def test_launches_of_a_block_are_divided_one_by_one(tmp_path: Path, processor: P
     build = TraceBuilder(REGIONS, num_ranks=1)
     for launch, start in ((1, 0), (2, 10_000_000)):
         build.launch(launch, "kernel", num_blocks=1)
-        build.span(
-            rank=0, launch=launch, block=0, warp=0, region="copy", start_ns=start, duration_ns=200
-        )
+        build.span(0, "copy", start, 200, launch=launch, block=0, warp=0)
     assert [row[2:4] for row in overview(build, tmp_path, processor)] == [
         (1_000, 200),
         (10_001_000, 200),
@@ -89,7 +87,7 @@ def test_launches_of_a_block_are_divided_one_by_one(tmp_path: Path, processor: P
 
 def test_a_block_that_records_itself_shows_that_only(tmp_path: Path, processor: Processor) -> None:
     build = three_warps()
-    build.span(rank=0, block=5, region="all", start_ns=0, duration_ns=10)
+    build.span(0, "all", 0, 10, block=5)
     assert overview(build, tmp_path, processor) == []
 
 
@@ -102,9 +100,7 @@ def test_events_that_last_for_years_are_written(
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in range(num_blocks):
         for start in (0, years_ns):
-            build.span(
-                rank=0, block=block, warp=0, region="copy", start_ns=start, duration_ns=1 << 52
-            )
+            build.span(0, "copy", start, 1 << 52, block=block, warp=0)
     slices = overview(build, tmp_path, processor)
     assert len(slices) == (2 if num_blocks == 1 else 0)
     assert all(1_000 <= row[2] <= row[2] + row[3] <= 1_000 + years_ns + (1 << 52) for row in slices)
@@ -116,7 +112,7 @@ def test_pinned_blocks_have_it_among_too_many(
     monkeypatch.setattr("kprof.export.overview._MAX_SLICES", 2)
     build = three_warps()
     for block in range(3):
-        build.span(rank=0, block=block, warp=0, region="copy", start_ns=0, duration_ns=1000)
+        build.span(0, "copy", 0, 1000, block=block, warp=0)
     assert overview(build, tmp_path, processor) == []
     summary = write(
         build.trace(), tmp_path / "pinned.pftrace", pinned=[PinnedTrack(0, 5), PinnedTrack(1, 0)]

@@ -66,7 +66,7 @@ def test_interleave_brings_records_back_into_order(kinds: list[int]) -> None:
 
 def test_one_packet_field_by_field(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="odd", start_ns=50, duration_ns=7, a=1, b=100, c=8000, d=1)
+    build.span(0, "odd", 50, 7, a=1, b=100, c=8000, d=1)
     packets = packets_of(build.trace(), tmp_path)
     interned = packets[0].interned_data
     names = {entry.iid: entry.name for entry in interned.event_names}
@@ -96,7 +96,7 @@ def block_uuid(packets: list[Any]) -> int:
 def test_tracks_are_ordered_by_number(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in (10, 9, 100, 2):
-        build.span(rank=0, block=block, region="bare", start_ns=block, duration_ns=1)
+        build.span(0, "bare", block, 1, block=block)
     descriptors = [
         p.track_descriptor
         for p in packets_of(build.trace(), tmp_path)
@@ -117,7 +117,7 @@ def test_tracks_are_ordered_by_number(tmp_path: Path) -> None:
 
 def test_ranks_sort_by_number_where_viewers_sort_by_text(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=11)
-    build.span(rank=3, region="bare", start_ns=0, duration_ns=1)
+    build.span(3, "bare", 0, 1)
     descriptors = [
         p.track_descriptor
         for p in packets_of(build.trace(), tmp_path)
@@ -134,8 +134,8 @@ def test_track_ids_of_all_ranks_differ(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=4)
     for rank in range(4):
         for warp in range(3):
-            build.span(rank=rank, warp=warp, region="bare", start_ns=warp, duration_ns=10)
-            build.span(rank=rank, warp=warp, region="bare", start_ns=warp + 5, duration_ns=10)
+            build.span(rank, "bare", warp, 10, warp=warp)
+            build.span(rank, "bare", warp + 5, 10, warp=warp)
     descriptors = [
         p.track_descriptor
         for p in packets_of(build.trace(), tmp_path)
@@ -186,7 +186,7 @@ def test_any_spans_come_back_as_they_were(
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for region, warp, start_ns, duration_ns in spans:
-        build.span(rank=0, warp=warp, region=region, start_ns=start_ns, duration_ns=duration_ns)
+        build.span(0, region, start_ns, duration_ns, warp=warp)
     packets = packets_of(build.trace(), tmp_path_factory.mktemp("any"))
     warp_of = {
         p.track_descriptor.uuid: p.track_descriptor.name
@@ -217,7 +217,7 @@ def test_lanes_hold_nested_spans_only(spans: list[tuple[int, int, int]]) -> None
 
 def test_gzip_is_the_same_file(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="bare", start_ns=0, duration_ns=3)
+    build.span(0, "bare", 0, 3)
     plain = write(build.trace(), tmp_path / "a.pftrace").path.read_bytes()
     packed = write(build.trace(), tmp_path / "a.pftrace.gz").path.read_bytes()
     assert gzip.GzipFile(fileobj=io.BytesIO(packed)).read() == plain

@@ -58,7 +58,7 @@ def load(trace: Trace, tmp_path: Path, processor: Processor) -> Any:
 def one_track(spans: list[tuple[str, int, int]]) -> Trace:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for region, start_ns, duration_ns in spans:
-        build.span(rank=0, region=region, start_ns=start_ns, duration_ns=duration_ns)
+        build.span(0, region, start_ns, duration_ns)
     return build.trace()
 
 
@@ -66,9 +66,9 @@ def test_ranks_are_processes_and_blocks_and_warps_are_tracks_below(
     tmp_path: Path, processor: Processor
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
-    build.span(rank=1, block=10, warp=1, region="dispatch/copy", start_ns=5, duration_ns=1)
-    build.span(rank=0, block=10, warp=3, region="dispatch/copy", start_ns=7, duration_ns=2)
-    build.span(rank=0, block=2, region="dispatch/copy", start_ns=6, duration_ns=3)
+    build.span(1, "dispatch/copy", 5, 1, block=10, warp=1)
+    build.span(0, "dispatch/copy", 7, 2, block=10, warp=3)
+    build.span(0, "dispatch/copy", 6, 3, block=2)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         f"SELECT rank, block, warp, ts, dur, name FROM ({SLICES}) WHERE category <> 'launch' "
@@ -114,7 +114,7 @@ def test_a_block_that_recorded_nothing_still_has_its_track(
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.launch(1, "all_to_all", num_blocks=3)
-    build.span(rank=0, block=1, launch=1, region="dispatch/copy", start_ns=5, duration_ns=1)
+    build.span(0, "dispatch/copy", 5, 1, block=1, launch=1)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         f"SELECT block, name FROM ({SLICES}) WHERE category <> 'launch' ORDER BY block"
@@ -144,8 +144,8 @@ def test_times_are_nanoseconds_of_the_trace(tmp_path: Path, processor: Processor
 
 def test_times_are_on_the_aligned_clock(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2, offsets_ns={1: -1_000_000.0})
-    build.span(rank=0, region="dispatch/copy", start_ns=100, duration_ns=10)
-    build.span(rank=1, region="dispatch/copy", start_ns=1_000_150, duration_ns=10)
+    build.span(0, "dispatch/copy", 100, 10)
+    build.span(1, "dispatch/copy", 1_000_150, 10)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         f"SELECT rank, ts FROM ({SLICES}) WHERE category = 'compute' ORDER BY ts"
@@ -214,14 +214,10 @@ def test_a_lane_has_the_name_of_its_track(tmp_path: Path, processor: Processor) 
 
 def test_payload_fields_are_arguments(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(
-        rank=0, region="dispatch/send", start_ns=0, duration_ns=1, peer=254, slot=(1 << 24) - 2
-    )
-    build.span(rank=0, region="dispatch/copy", start_ns=5, duration_ns=1, bytes=(1 << 32) - 2)
-    build.span(
-        rank=0, region="put", start_ns=8, duration_ns=1, peer=0, bytes=9, flags=EVENT_CLAMPED
-    )
-    build.span(rank=0, region="counts-known", start_ns=9, peer=3)
+    build.span(0, "dispatch/send", 0, 1, peer=254, slot=(1 << 24) - 2)
+    build.span(0, "dispatch/copy", 5, 1, bytes=(1 << 32) - 2)
+    build.span(0, "put", 8, 1, peer=0, bytes=9, flags=EVENT_CLAMPED)
+    build.span(0, "counts-known", 9, peer=3)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
         """SELECT s.name, a.key, a.display_value FROM slice s JOIN args a USING (arg_set_id)
@@ -242,7 +238,7 @@ def test_all_slices_of_a_category_have_one_colour(tmp_path: Path, processor: Pro
     build = TraceBuilder(REGIONS, num_ranks=1)
     for warp in range(2):
         for start, region in enumerate(("dispatch/copy", "dispatch/send", "put", "dispatch/copy")):
-            build.span(rank=0, warp=warp, region=region, start_ns=9 * start, duration_ns=9)
+            build.span(0, region, 9 * start, 9, warp=warp)
     loaded = load(build.trace(), tmp_path, processor)
     colors = loaded.rows(
         """SELECT DISTINCT name, extract_arg(arg_set_id, 'correlation_id') FROM slice
@@ -261,19 +257,11 @@ def test_flows_join_a_send_to_the_wait_that_it_released(
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=3)
     # A late sender: the wait began first. The second wait came late, the third has no send.
-    build.span(
-        rank=1, block=4, region="dispatch/wait-token", start_ns=0, duration_ns=120, peer=0, slot=7
-    )
-    build.span(
-        rank=0, block=2, region="dispatch/send", start_ns=100, duration_ns=10, peer=1, slot=7
-    )
-    build.span(rank=0, block=3, region="dispatch/send", start_ns=10, duration_ns=10, peer=2, slot=7)
-    build.span(
-        rank=2, block=5, region="dispatch/wait-token", start_ns=200, duration_ns=1, peer=0, slot=7
-    )
-    build.span(
-        rank=2, block=6, region="dispatch/wait-token", start_ns=200, duration_ns=1, peer=0, slot=8
-    )
+    build.span(1, "dispatch/wait-token", 0, 120, block=4, peer=0, slot=7)
+    build.span(0, "dispatch/send", 100, 10, block=2, peer=1, slot=7)
+    build.span(0, "dispatch/send", 10, 10, block=3, peer=2, slot=7)
+    build.span(2, "dispatch/wait-token", 200, 1, block=5, peer=0, slot=7)
+    build.span(2, "dispatch/wait-token", 200, 1, block=6, peer=0, slot=8)
     loaded = load(build.trace(), tmp_path, processor)
     rows = loaded.rows(
         f"""WITH named AS ({SLICES})
@@ -297,8 +285,8 @@ def test_a_wait_that_ended_before_its_send_has_no_arrow_and_a_notice(
     tmp_path: Path, processor: Processor
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
-    build.span(rank=1, region="dispatch/wait-token", start_ns=0, duration_ns=10, peer=0, slot=7)
-    build.span(rank=0, region="dispatch/send", start_ns=100, duration_ns=10, peer=1, slot=7)
+    build.span(1, "dispatch/wait-token", 0, 10, peer=0, slot=7)
+    build.span(0, "dispatch/send", 100, 10, peer=1, slot=7)
     summary = export(build.trace(), tmp_path)
     assert summary.num_flows == 0
     assert [notice for notice in summary.notices if "1 waits ended before" in notice]
@@ -312,24 +300,24 @@ def test_every_flow_of_a_busy_exchange_arrives(tmp_path: Path, processor: Proces
         src, dst = (int(rank) for rank in random.choice(4, 2, replace=False))
         sent = int(random.integers(0, 5000))
         build.span(
-            rank=src,
+            src,
+            "dispatch/send",
+            sent,
+            int(random.integers(0, 50)),
             block=slot % 7,
             warp=0,
-            region="dispatch/send",
-            start_ns=sent,
-            duration_ns=int(random.integers(0, 50)),
             peer=dst,
             slot=slot,
         )
         waited = int(random.integers(0, 5000))
         end = max(waited, sent) + 60
         build.span(
-            rank=dst,
+            dst,
+            "dispatch/wait-token",
+            waited,
+            end - waited,
             block=slot % 5,
             warp=1,
-            region="dispatch/wait-token",
-            start_ns=waited,
-            duration_ns=end - waited,
             peer=src,
             slot=slot,
         )
@@ -355,7 +343,7 @@ def test_names_may_be_any_text(tmp_path: Path, processor: Processor) -> None:
     )
     build = TraceBuilder(text, num_ranks=1)
     for i, region in enumerate(build.regions.regions):
-        build.span(rank=0, region=region.name, start_ns=10 * i, duration_ns=5)
+        build.span(0, region.name, 10 * i, 5)
     loaded = load(build.trace(), tmp_path, processor)
     found = loaded.column("SELECT name FROM slice WHERE category <> 'launch' ORDER BY ts")
     assert found == [name.replace("\\", "/") for name in names]
@@ -363,8 +351,8 @@ def test_names_may_be_any_text(tmp_path: Path, processor: Processor) -> None:
 
 def test_unknown_regions_keep_their_number(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="dispatch/copy", start_ns=0, duration_ns=5)
-    build.span(rank=0, region="dispatch/copy", start_ns=10, duration_ns=5)
+    build.span(0, "dispatch/copy", 0, 5)
+    build.span(0, "dispatch/copy", 10, 5)
     build._rows[-1]["region"] = 77
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.column("SELECT name FROM slice WHERE category <> 'launch' ORDER BY ts") == [
@@ -396,9 +384,7 @@ def test_a_selection_is_what_is_exported(tmp_path: Path, processor: Processor) -
     build = TraceBuilder(REGIONS, num_ranks=2)
     for rank in range(2):
         for block in range(3):
-            build.span(
-                rank=rank, block=block, region="dispatch/copy", start_ns=block, duration_ns=5
-            )
+            build.span(rank, "dispatch/copy", block, 5, block=block)
     loaded = load(build.trace().select(ranks=(1,), blocks=(0, 2)), tmp_path, processor)
     assert loaded.rows(
         f"SELECT rank, block FROM ({SLICES}) WHERE category = 'compute' ORDER BY ts"

@@ -25,16 +25,8 @@ def test_a_table_that_was_exported_can_be_imported(suffix: str, tmp_path: Path) 
     for rank in range(2):
         for block in range(3):
             at = 1000 * rank + 100 * block
-            build.span(rank=rank, region="work", block=block, start_ns=at, duration_ns=40)
-            build.span(
-                rank=rank,
-                region="send",
-                block=block,
-                start_ns=at + 50,
-                duration_ns=9,
-                peer=1 - rank,
-                slot=block,
-            )
+            build.span(rank, "work", at, 40, block=block)
+            build.span(rank, "send", at + 50, 9, block=block, peer=1 - rank, slot=block)
     trace = build.trace()
     summary = write(trace, tmp_path / f"events{suffix}")
     assert summary.num_slices == 12

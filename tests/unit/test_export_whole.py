@@ -217,15 +217,7 @@ def test_one_block_of_many_joins_its_flows_in_one_go(
     for i in range(300):
         block = int(i == 0)
         for rank, region in ((0, "send"), (1, "wait")):
-            build.span(
-                rank=rank,
-                region=region,
-                start_ns=i,
-                duration_ns=1,
-                block=block,
-                peer=1 - rank,
-                slot=i,
-            )
+            build.span(rank, region, i, 1, block=block, peer=1 - rank, slot=i)
     reads = []
     read = FlowEnds.read
 

@@ -30,15 +30,12 @@ FLOW(R_SEND, R_WAIT)
 def small_trace(num_spans: int = 3) -> Trace:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for i in range(num_spans):
-        build.span(rank=0, region="send", start_ns=20 * i, duration_ns=10, peer=0, slot=i)
+        build.span(0, "send", 20 * i, 10, peer=0, slot=i)
     return build.trace()
 
 
 def slices(path: Path) -> list[tuple[str, int, int, dict[str, int]]]:
-    """Name, start, duration and arguments of all slices but launches.
-
-    Spans of one track do not nest here.
-    """
+    """Name, start, duration and arguments of all slices but launches. Spans of one track do not nest here."""
     packets = TraceProto.FromString(path.read_bytes()).packet
     names = {entry.iid: entry.name for entry in packets[0].interned_data.event_names}
     args = {entry.iid: entry.name for entry in packets[0].interned_data.debug_annotation_names}
@@ -101,8 +98,8 @@ def test_a_full_disk_leaves_nothing_new_and_the_old_file(name: str, tmp_path: Pa
 
 def test_the_summary_counts_what_is_in_the_file(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
-    build.span(rank=0, region="send", start_ns=1_000_000, duration_ns=10, peer=1, slot=1)
-    build.span(rank=1, region="wait", start_ns=1_000_005, duration_ns=20, peer=0, slot=1)
+    build.span(0, "send", 1_000_000, 10, peer=1, slot=1)
+    build.span(1, "wait", 1_000_005, 20, peer=0, slot=1)
     summary = write(build.trace(), tmp_path / "run.pftrace")
     assert (summary.num_slices, summary.num_flows) == (2, 1)
     assert summary.size_bytes == summary.path.stat().st_size
@@ -124,14 +121,14 @@ def test_progress_goes_from_nothing_to_one(tmp_path: Path) -> None:
 def test_clocks_that_are_not_aligned_are_said(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2, is_aligned=False)
     for rank in range(2):
-        build.span(rank=rank, region="long", start_ns=5, duration_ns=10)
+        build.span(rank, "long", 5, 10)
     (notice,) = write(build.trace(), tmp_path / "run.pftrace").notices
     assert "clocks of the ranks are not aligned" in notice
 
 
 def test_missing_ranks_are_said(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=3, missing_ranks=(1,))
-    build.span(rank=0, region="long", start_ns=5, duration_ns=10)
+    build.span(0, "long", 5, 10)
     (notice,) = write(build.trace(), tmp_path / "run.pftrace").notices
     assert "rank 1" in notice
 
@@ -140,23 +137,9 @@ def exchange_trace(num_messages: int) -> Trace:
     build = TraceBuilder(REGIONS, num_ranks=3)
     for slot in range(num_messages):
         src, dst = slot % 3, (slot + 1 + slot % 2) % 3
+        build.span(src, "send", 50 * slot, 20, block=slot % 4, peer=dst, slot=slot)
         build.span(
-            rank=src,
-            block=slot % 4,
-            region="send",
-            start_ns=50 * slot,
-            duration_ns=20,
-            peer=dst,
-            slot=slot,
-        )
-        build.span(
-            rank=dst,
-            block=slot % 5,
-            region="wait",
-            start_ns=50 * slot - 30 * (slot % 3),
-            duration_ns=90,
-            peer=src,
-            slot=slot,
+            dst, "wait", 50 * slot - 30 * (slot % 3), 90, block=slot % 5, peer=src, slot=slot
         )
     return build.trace()
 
@@ -202,7 +185,7 @@ def test_flows_of_several_rules_calls_and_repeated_slots_are_the_same_in_parts(
                     flags=EVENT_OPEN if i == 39 else 0,
                     **place,
                 )
-            build.span(rank=0, region="work", start_ns=10_000 * launch + 100 * i, duration_ns=5)
+            build.span(0, "work", 10_000 * launch + 100 * i, 5)
     trace = build.trace()
     at_once = write(trace, tmp_path / "once.pftrace")
     monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
@@ -235,12 +218,12 @@ def test_ranks_read_in_pieces_are_the_same(tmp_path: Path, monkeypatch: pytest.M
 def detail_trace() -> Trace:
     """A long span, then 100 pairs of short spans, then a long span, all on one track."""
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="long", start_ns=0, duration_ns=1_000_000)
+    build.span(0, "long", 0, 1_000_000)
     for i in range(100):
         start_ns = 1_000_000 + 100 * i
-        build.span(rank=0, region="send", start_ns=start_ns, duration_ns=20, peer=0, slot=i)
-        build.span(rank=0, region="wait", start_ns=start_ns + 30, duration_ns=60, peer=0, slot=i)
-    build.span(rank=0, region="long", start_ns=2_000_000, duration_ns=1_000_000)
+        build.span(0, "send", start_ns, 20, peer=0, slot=i)
+        build.span(0, "wait", start_ns + 30, 60, peer=0, slot=i)
+    build.span(0, "long", 2_000_000, 1_000_000)
     return build.trace()
 
 
@@ -277,11 +260,9 @@ def test_neighbours_of_one_region_keep_its_name(tmp_path: Path) -> None:
 def test_merging_never_reaches_over_the_span_around(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for i in range(50):
-        build.span(rank=0, region="long", start_ns=100 * i, duration_ns=90)
+        build.span(0, "long", 100 * i, 90)
         for k in range(4):
-            build.span(
-                rank=0, region="send", start_ns=100 * i + 20 * k, duration_ns=10, peer=0, slot=k
-            )
+            build.span(0, "send", 100 * i + 20 * k, 10, peer=0, slot=k)
     path = write(build.trace(), tmp_path / "run.pftrace", max_slices=120).path
     packets = TraceProto.FromString(path.read_bytes()).packet
     depth = Counts()
@@ -314,7 +295,7 @@ def test_what_cannot_be_merged_is_cut_in_time(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     # Each block has one span: there are no neighbours.
     for block in range(400):
-        build.span(rank=0, block=block, region="long", start_ns=1000 * block, duration_ns=10)
+        build.span(0, "long", 1000 * block, 10, block=block)
     summary = write(build.trace(), tmp_path / "run.pftrace", max_slices=100)
     starts = [start for _, start, _, _ in slices(summary.path)]
     assert 90 <= len(starts) <= 100
@@ -333,7 +314,7 @@ def crowd(num_ranks: int) -> Trace:
     build = TraceBuilder(REGIONS, num_ranks)
     for rank in range(num_ranks):
         for block in range(rank % 3 + 1):
-            build.span(rank=rank, block=block, region="long", start_ns=7 * rank, duration_ns=10)
+            build.span(rank, "long", 7 * rank, 10, block=block)
     return build.trace()
 
 
@@ -393,9 +374,7 @@ def test_a_trace_that_is_merged_as_a_whole_names_no_length(tmp_path: Path) -> No
     for launch in range(30):
         build.launch(launch, "kernel")
         for i in range(2):
-            build.span(
-                rank=0, launch=launch, region="long", start_ns=200 * launch + 50 * i, duration_ns=40
-            )
+            build.span(0, "long", 200 * launch + 50 * i, 40, launch=launch)
     # Spans of different launches are never merged, so that no length is long enough.
     few, _ = write(build.trace(), tmp_path / "few.pftrace", max_slices=10).notices
     assert " spans were merged" in few

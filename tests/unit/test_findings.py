@@ -85,7 +85,7 @@ def test_waits_stand_under_their_cause_and_only_once() -> None:
 
 def lossy(counts: EventCounts, **options: object) -> Trace:
     build = TraceBuilder(PAIR, 2, **options)  # type: ignore[arg-type]
-    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    build.span(0, "work", 0, 10)
     manifest = build.manifest()
     ranks = tuple(msgspec.structs.replace(info, counts=counts) for info in manifest.ranks)
     return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), build.table())
@@ -119,7 +119,7 @@ def test_lost_events_say_which_arena_would_have_held_them() -> None:
 
 def test_launches_that_were_lost_are_a_doubt() -> None:
     build = TraceBuilder(PAIR, 2)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    build.span(0, "work", 0, 10)
     manifest = build.manifest()
     first = msgspec.structs.replace(manifest.ranks[0], cut_short="it never ended")
     lossy = msgspec.structs.replace(
@@ -151,8 +151,8 @@ def test_too_many_lost_events_leave_nothing_else_to_say(
 
 def test_violated_causality_takes_out_what_compares_clocks() -> None:
     build = TraceBuilder(PAIR, 2, bound_ns=10.0)
-    build.span(rank=0, region="send", start_ns=500, duration_ns=5, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
+    build.span(0, "send", 500, 5, peer=1, slot=0)
+    build.span(1, "wait", 0, 100, peer=0, slot=0)
     found = found_in(build.trace())
     violated = doubt(found, DoubtKind.CAUSALITY)
     assert violated.is_grave
@@ -163,7 +163,7 @@ def test_violated_causality_takes_out_what_compares_clocks() -> None:
 
 def test_unmatched_flows_are_counted() -> None:
     build = TraceBuilder(PAIR, 2)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
+    build.span(0, "send", 0, 5, peer=1, slot=0)
     said = doubt(found_in(build.trace()), DoubtKind.UNMATCHED_FLOWS).sentence
     assert said == "1 send released no recorded wait, and 0 waits have no recorded send"
 
@@ -191,7 +191,7 @@ def test_where_there_is_nothing_to_compare_with_it_is_said(plant: Plant, kind: D
 def test_a_workload_of_one_rank_lacks_no_other(missing: tuple[int, ...], is_said: bool) -> None:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1 + len(missing), missing_ranks=missing)
     for block in range(3):
-        build.span(rank=0, region="copy", start_ns=0, duration_ns=10, block=block)
+        build.span(0, "copy", 0, 10, block=block)
     assert (DoubtKind.ONE_RANK in kinds(found_in(build.trace()))) is is_said
 
 
@@ -203,9 +203,7 @@ def test_one_rank_whose_warps_wait_for_each_other_lacks_no_other() -> None:
     build = TraceBuilder(regions, 2, missing_ranks=(1,))
     for block in range(3):
         for region, warp in (("fill", 0), ("full", 1)):
-            build.span(
-                rank=0, region=region, start_ns=warp, duration_ns=10, block=block, warp=warp, slot=0
-            )
+            build.span(0, region, warp, 10, block=block, warp=warp, slot=0)
     assert DoubtKind.ONE_RANK not in kinds(found_in(build.trace()))
 
 
@@ -213,8 +211,8 @@ def test_without_flows_it_is_said_what_cannot_be_known() -> None:
     regions = 'REGION(R_WAIT, "wait", wait, peer:8)\nREGION(R_WORK, "work", compute)'
     build = TraceBuilder(regions, 2)
     for rank in range(2):
-        build.span(rank=rank, region="work", start_ns=0, duration_ns=10)
-        build.span(rank=rank, region="wait", start_ns=10, duration_ns=10, peer=1 - rank)
+        build.span(rank, "work", 0, 10)
+        build.span(rank, "wait", 10, 10, peer=1 - rank)
     assert DoubtKind.NO_FLOWS in kinds(found_in(build.trace()))
 
 
@@ -352,10 +350,7 @@ def test_few_blocks_that_work_long_are_a_limit_and_short_ones_are_not() -> None:
         for launch, block in product(range(3), range(num_blocks)):
             if block == 0:
                 build.launch(launch, "serial", num_blocks=num_blocks)
-            build.span(
-                rank=0, region="work", start_ns=100_000 * launch, duration_ns=work_ns,
-                launch=launch, block=block,
-            )  # fmt: skip
+            build.span(0, "work", 100_000 * launch, work_ns, launch=launch, block=block)  # fmt: skip
         manifest = build.manifest()
         infos = [msgspec.structs.replace(info, num_processors=132) for info in manifest.ranks]
         manifest = msgspec.structs.replace(manifest, ranks=tuple(infos))
@@ -456,7 +451,7 @@ def worker_with_holes(regions: str) -> Trace:
             hole = 40_000 if rank == 1 else 100
             for start, name in ((0, "load"), (10_100 + hole, "store")):
                 at = 200_000 * call + start
-                build.span(rank=rank, launch=call, region=name, start_ns=at, duration_ns=10_000)
+                build.span(rank, name, at, 10_000, launch=call)
     return build.trace()
 
 

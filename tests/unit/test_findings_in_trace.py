@@ -210,7 +210,7 @@ def test_tabs_show_the_findings_and_for_whom_ranks_wait(
 
 def test_tabs_are_only_of_what_there_is(tmp_path: Path) -> None:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=1)
-    build.span(rank=0, region="copy", start_ns=0, duration_ns=5)
+    build.span(0, "copy", 0, 5)
     found = analysis.find(Summary.of(build.trace()))
     assert write_to_view(build.trace(), tmp_path / "trace.pftrace", found).queries == ()
 

@@ -30,7 +30,7 @@ ON_A_GPU = f"{LOST}, because only the GPU's memory had what was not written"
 def leave(directory: Path, cut_short: str, *, has_told: bool = False) -> None:
     """Rank 0 on a GPU, which made 2 launches and wrote one."""
     build = TraceBuilder('REGION(A, "a", compute)', 1)
-    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    build.span(0, "a", 0, 1)
     info = replace(build.manifest().ranks[0], target="cuda", cut_short=cut_short)
     PartWriter(directory, 0).save([build.table()], lambda: info)
     prepare_messages(directory)

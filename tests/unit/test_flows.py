@@ -29,10 +29,7 @@ FLOW(R_SEND_FLAG, R_WAIT_FLAG)
 
 
 class Run:
-    """Launches one after the other, 1000 ns apart.
-
-    A send takes 10 ns and is there 100 ns after it began.
-    """
+    """Launches one after the other, 1000 ns apart. A send takes 10 ns and is there 100 ns after it began."""
 
     def __init__(self, num_ranks: int = 2, **options: Any) -> None:
         self.build = TraceBuilder(REGIONS, num_ranks, bound_ns=1.0, **options)
@@ -270,9 +267,7 @@ def test_a_launch_with_a_little_too_many_ends_is_read_at_once(max_ends: int, par
     )
     for slot in range(10):
         for rank, region in ((0, "s"), (1, "w")):
-            build.span(
-                rank=rank, region=region, start_ns=slot, duration_ns=1, peer=1 - rank, slot=slot
-            )
+            build.span(rank, region, slot, 1, peer=1 - rank, slot=slot)
     trace = build.trace()
     slices = list(FlowEnds.of(trace, trace.flow_sides).slices(max_ends))
     assert [chosen.parts for chosen in slices] == [parts] * parts
@@ -452,13 +447,5 @@ def test_a_launch_that_only_fills_releases_nothing() -> None:
     build = TraceBuilder(IN_BLOCK, 1, bound_ns=1.0)
     for launch, region in enumerate(["fill", "full"]):
         build.launch(launch, "gemm")
-        build.span(
-            rank=0,
-            launch=launch,
-            block=0,
-            region=region,
-            start_ns=1000 * launch,
-            duration_ns=5,
-            slot=1,
-        )
+        build.span(0, region, 1000 * launch, 5, launch=launch, block=0, slot=1)
     assert len(build.trace().frame("SELECT * FROM flows")) == 0

@@ -41,10 +41,8 @@ def run(tmp_path) -> Path:
     build = TraceBuilder(REGIONS, 2)
     for rank in range(2):
         for i in range(20):
-            build.span(rank=rank, region="send", start_ns=100 * i, duration_ns=9, peer=1 - rank)
-            build.span(
-                rank=rank, region="wait", start_ns=100 * i + 9, duration_ns=50, peer=1 - rank
-            )
+            build.span(rank, "send", 100 * i, 9, peer=1 - rank)
+            build.span(rank, "wait", 100 * i + 9, 50, peer=1 - rank)
     return build.write(tmp_path / "run.kprof").path
 
 
@@ -239,7 +237,7 @@ def test_a_link_within_the_capture_is_followed(run):
 
 def test_a_capture_of_names_that_sql_reserves_is_read(tmp_path):
     build = TraceBuilder('REGION(A, "a", compute, select:8, RANK:8, Peer:8)', 1)
-    build.span(rank=0, region="a", start_ns=1, duration_ns=1, select=3, RANK=7, Peer=5)
+    build.span(0, "a", 1, 1, select=3, RANK=7, Peer=5)
     trace = Trace.open(build.write(tmp_path / "run.kprof").path)
     assert trace.sql('SELECT "select", rank, peer FROM events').to_pylist() == [
         {"select": 3, "rank": 0, "peer": 5}
@@ -249,8 +247,8 @@ def test_a_capture_of_names_that_sql_reserves_is_read(tmp_path):
 def test_a_payload_field_does_not_change_how_flows_are_paired(tmp_path):
     build = TraceBuilder(REGIONS.replace("order:8", "occurrence:8"), 2)
     for i in range(3):
-        build.span(rank=0, region="send", start_ns=i, duration_ns=1, peer=1, occurrence=9)
-        build.span(rank=1, region="wait", start_ns=i, duration_ns=1, peer=0)
+        build.span(0, "send", i, 1, peer=1, occurrence=9)
+        build.span(1, "wait", i, 1, peer=0)
     assert len(build.trace().sql("SELECT * FROM flows")) == 3
 
 

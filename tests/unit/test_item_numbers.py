@@ -123,7 +123,7 @@ def on_one_cpu_rank() -> Trace:
     build = TraceBuilder(REGIONS, num_ranks=4)
     for block in range(64):
         for i in range(79 if block == 17 else 2):
-            build.span(rank=0, block=block, region="tile", start_ns=1000 * i, duration_ns=900)
+            build.span(0, "tile", 1000 * i, 900, block=block)
     trace = build.trace()
     infos = [
         msgspec.structs.replace(info, target="cpu", num_cores=8) for info in trace.manifest.ranks

@@ -103,7 +103,7 @@ def recorded(arch: str, threads: int, kernel: KernelResources) -> Trace:
     """Two ranks that launch a kernel."""
     build = TraceBuilder('REGION(R_STEP, "step", compute)', 2)
     for rank in range(2):
-        build.span(rank=rank, region="step", start_ns=0, duration_ns=100)
+        build.span(rank, "step", 0, 100)
     trace = build.trace()
     infos = [
         replace(

@@ -23,14 +23,7 @@ def cold_start(slow_turns: tuple[int, ...], num_blocks: int = 8) -> TraceBuilder
                 now_ns = 1_000_000 * launch
                 for turn in range(12):
                     length_ns = 9_000 if turn in slow_turns else 1_000
-                    build.span(
-                        rank=rank,
-                        block=block,
-                        launch=launch,
-                        region="add",
-                        start_ns=now_ns,
-                        duration_ns=length_ns,
-                    )
+                    build.span(rank, "add", now_ns, length_ns, block=block, launch=launch)
                     now_ns += length_ns
     return build
 

@@ -30,16 +30,8 @@ def message(
     build: TraceBuilder, slot: int, sent: int, waited: int, arrived: int, block: int = 0
 ) -> None:
     """Rank 0 sends to a block of rank 1."""
-    build.span(rank=0, block=slot, region="send", start_ns=sent, duration_ns=10, peer=1, slot=slot)
-    build.span(
-        rank=1,
-        block=block,
-        region="wait",
-        start_ns=waited,
-        duration_ns=arrived - waited,
-        peer=0,
-        slot=slot,
-    )
+    build.span(0, "send", sent, 10, block=slot, peer=1, slot=slot)
+    build.span(1, "wait", waited, arrived - waited, block=block, peer=0, slot=slot)
 
 
 def exported(build: TraceBuilder, tmp_path: Path) -> ExportSummary:
@@ -79,7 +71,7 @@ def test_an_arrow_on_the_tracks_in_question_comes_before_longer_ones(
 def test_a_slice_with_a_twin_is_not_selected(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
     message(build, slot=1, sent=0, waited=20, arrived=300)
-    build.span(rank=0, block=9, region="copy", start_ns=20, duration_ns=280)
+    build.span(0, "copy", 20, 280, block=9)
     message(build, slot=2, sent=0, waited=31, arrived=40, block=1)
     summary = exported(build, tmp_path)
     link = link_to(build.trace(), Place(0, 400, ((1, 0),)), summary)
@@ -89,9 +81,7 @@ def test_a_slice_with_a_twin_is_not_selected(tmp_path: Path, processor: Processo
 def test_without_arrows_the_longest_span_is_selected(tmp_path: Path, processor: Processor) -> None:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=2)
     for rank, block, length in ((0, 0, 50), (1, 3, 90), (1, 4, 70)):
-        build.span(
-            rank=rank, block=block, region="copy", start_ns=rank * 10 + block, duration_ns=length
-        )
+        build.span(rank, "copy", rank * 10 + block, length, block=block)
     summary = exported(build, tmp_path)
     link = link_to(build.trace(), Place(0, 1000, ((1, 4),)), summary)
     assert selected(link, summary, processor) == [("copy", "block 4", 0)]
@@ -104,12 +94,7 @@ def test_without_findings_it_opens_on_the_busiest_call(tmp_path: Path) -> None:
         for rank in range(2):
             for block in range(2):
                 build.span(
-                    rank=rank,
-                    launch=launch,
-                    block=block,
-                    region="copy",
-                    start_ns=start,
-                    duration_ns=length + 10 * block + rank,
+                    rank, "copy", start, length + 10 * block + rank, launch=launch, block=block
                 )
     place = busiest_place(build.trace())
     assert place == Place(10_000 - 26, 10_511 + 26, ((1, 1), (1, 0)))
@@ -129,7 +114,7 @@ def test_a_trace_without_events_opens_as_it_is(tmp_path: Path) -> None:
 def test_nothing_is_selected_among_merged_slices(tmp_path: Path) -> None:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=1)
     for i in range(40):
-        build.span(rank=0, region="copy", start_ns=10 * i, duration_ns=5 + i % 3)
+        build.span(0, "copy", 10 * i, 5 + i % 3)
     summary = write(build.trace(), tmp_path / "run.pftrace", max_slices=4)
     assert summary.num_merged > 0
     assert link_to(build.trace(), Place(0, 1000, ((0, 0),)), summary).selected is None

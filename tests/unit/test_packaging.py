@@ -107,7 +107,7 @@ def test_reading_a_capture_never_loads_torch(tmp_path):
     from synthetic import TraceBuilder
 
     build = TraceBuilder('REGION(A, "a", compute)', 1)
-    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    build.span(0, "a", 0, 1)
     run = build.write(tmp_path / "run.kprof").path
     code = (
         "from kprof_cli.main import run\n"

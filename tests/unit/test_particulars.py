@@ -81,13 +81,7 @@ def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -
         for block in range(4):
             for i in range(20):
                 is_slow = rank == 1 and block in slow_blocks and i % 5 == 0
-                build.span(
-                    rank=rank,
-                    block=block,
-                    region="add",
-                    start_ns=10_000 * i,
-                    duration_ns=5000 if is_slow else 1000,
-                )
+                build.span(rank, "add", 10_000 * i, 5000 if is_slow else 1000, block=block)
     cause = Finding(
         kind=named("slow_events"),
         region="add",
@@ -116,12 +110,7 @@ def test_a_finding_about_an_unknown_region_has_a_place() -> None:
         for rank, block in itertools.product(range(2), range(4)):
             is_slow = (rank, block) == (1, 2)
             build.span(
-                rank=rank,
-                block=block,
-                launch=launch,
-                region="add",
-                start_ns=100_000 * launch,
-                duration_ns=9000 if is_slow else 1000,
+                rank, "add", 100_000 * launch, 9000 if is_slow else 1000, block=block, launch=launch
             )
             build._rows[-1]["region"] = 77
     (finding,) = analysis.find(Summary.of(build.trace())).findings

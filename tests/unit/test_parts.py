@@ -20,7 +20,7 @@ from synthetic import TraceBuilder
 
 def test_many_small_parts_become_few_row_groups(tmp_path: Path) -> None:
     build = TraceBuilder('REGION(A, "a", compute)', 1)
-    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    build.span(0, "a", 0, 1)
     table, info = build.table(), build.manifest().ranks[0]
     writer = PartWriter(tmp_path, 0)
     for start_ns in range(50):
@@ -37,7 +37,7 @@ def test_many_small_parts_become_few_row_groups(tmp_path: Path) -> None:
 def write_parts(directory: Path, number: int) -> PartWriter:
     """Parts of one event each; the count of the last is that of all."""
     build = TraceBuilder('REGION(A, "a", compute)', 1)
-    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    build.span(0, "a", 0, 1)
     table, info = build.table(), build.manifest().ranks[0]
     writer = PartWriter(directory, 0)
     for part in range(number):
@@ -76,7 +76,7 @@ def test_a_part_that_holds_another_part_is_damaged(tmp_path: Path, source: str) 
     prepare_messages(tmp_path)
     write_parts(tmp_path, 3)
     build = TraceBuilder('REGION(A, "a", compute)', 2)
-    build.span(rank=1, region="a", start_ns=0, duration_ns=1)
+    build.span(1, "a", 0, 1)
     other = build.manifest().ranks[1]
     PartWriter(tmp_path, 1).save([build.table()], lambda: other)
     (tmp_path / part_name(0, 1)).write_bytes((tmp_path / source).read_bytes())

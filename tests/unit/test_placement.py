@@ -50,9 +50,7 @@ def run(
         last = 0
         for rank in range(num_ranks):
             now = begin + int(work[rank])
-            build.span(
-                rank=rank, launch=call, region="expert", start_ns=begin, duration_ns=now - begin
-            )
+            build.span(rank, "expert", begin, now - begin, launch=call)
             for slot, stride in enumerate(strides):
                 to = (rank + stride) % num_ranks
                 flow = {"rank": rank, "launch": call, "slot": 8 * call + slot}

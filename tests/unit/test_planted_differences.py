@@ -90,11 +90,9 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A program, what is planted in it, and how the sentence about that begins.
-
-    With `variant` the candidate is that program. `names` are those of its regions there, whose
-    kernel is then another one, too. A cause that `is_in_parts` has their shares together.
-    """
+    """A program, what is planted in it, and how the sentence about that begins. With `variant` the candidate is
+    that program. `names` are those of its regions there, whose kernel is then another one, too. A cause that
+    `is_in_parts` has their shares together."""
 
     program: str
     said: str

@@ -30,11 +30,9 @@ LOOK_NS = 10
 
 @dataclass(frozen=True)
 class Run:
-    """What a block does. A wait takes a look at least, `handover_ns` lies between spans.
-
-    Each consumer uses every item, and the last one frees its place. With `by_place` slots are places, which are used
-    again; else they are items. With `always_waits` producers also look at places that were never taken.
-    """
+    """What a block does. A wait takes a look at least, `handover_ns` lies between spans. Each consumer uses every
+    item, and the last one frees its place. With `by_place` slots are places, which are used again; else they
+    are items. With `always_waits` producers also look at places that were never taken."""
 
     num_items: int = 96
     num_producers: int = 1
@@ -55,10 +53,7 @@ class Run:
         def span(region: str, warp: int, item: int, begin: int, end: int) -> int:
             if build is not None:
                 slot = item % self.num_places if self.by_place else item
-                build.span(
-                    rank=0, region=region, warp=warp, launch=launch, slot=slot,
-                    start_ns=begin, duration_ns=end - begin,
-                )  # fmt: skip
+                build.span(0, region, begin, end - begin, warp=warp, launch=launch, slot=slot)  # fmt: skip
             return end + self.handover_ns
 
         for item in range(self.num_items):

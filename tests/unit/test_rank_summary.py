@@ -45,18 +45,15 @@ def builder(num_ranks: int = 2) -> TraceBuilder:
 
 
 def small() -> TraceBuilder:
-    """Rank 0 sends twice.
-
-    Rank 1 waits twice, copies, and has an outer region around a block of its own.
-    """
+    """Rank 0 sends twice. Rank 1 waits twice, copies, and has an outer region around a block of its own."""
     build = builder()
-    build.span(rank=0, region="send", start_ns=100, duration_ns=20, peer=1, slot=1)
-    build.span(rank=0, region="send", start_ns=120, duration_ns=30, peer=1, slot=2)
-    build.span(rank=0, region="done", start_ns=150)
-    build.span(rank=1, block=1, region="wait", start_ns=-400, duration_ns=25, peer=0, slot=1)
-    build.span(rank=1, block=1, region="copy", start_ns=-375, duration_ns=10, bytes=64)
-    build.span(rank=1, block=2, region="outer", start_ns=-400, duration_ns=100)
-    build.span(rank=1, block=2, region="wait", start_ns=-390, duration_ns=40, peer=0, slot=2)
+    build.span(0, "send", 100, 20, peer=1, slot=1)
+    build.span(0, "send", 120, 30, peer=1, slot=2)
+    build.span(0, "done", 150)
+    build.span(1, "wait", -400, 25, block=1, peer=0, slot=1)
+    build.span(1, "copy", -375, 10, block=1, bytes=64)
+    build.span(1, "outer", -400, 100, block=2)
+    build.span(1, "wait", -390, 40, block=2, peer=0, slot=2)
     return build
 
 
@@ -238,9 +235,7 @@ def test_large_ranks_are_summarised_in_slices(
         build.launch(launch, "kernel")
         for block in range(5):
             at = 1000 * launch + 10 * block
-            build.span(
-                rank=0, launch=launch, block=block, region="copy", start_ns=at, duration_ns=7
-            )
+            build.span(0, "copy", at, 7, launch=launch, block=block)
     capture = build.write(tmp_path / "run.kprof")
     info = capture.manifest.ranks[0]
     whole = rows_of(summarise_file(capture.events_path(0), info, 1))

@@ -542,7 +542,7 @@ def test_workloads_see_the_environment_of_the_caller(tmp_path, monkeypatch):
 
 def test_a_session_of_ones_own_becomes_a_capture(tmp_path):
     build = TraceBuilder('REGION(A, "a", compute)', 1)
-    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    build.span(0, "a", 0, 1)
     with session(tmp_path / "run.kprof") as directory:
         write_rank(directory, build)
     manifest = Capture.open(tmp_path / "run.kprof").manifest

@@ -296,10 +296,7 @@ def test_what_is_said_of_selected_ranks_names_no_other() -> None:
 
 
 def test_no_block_of_pipelined_has_to_do_with_one_rank_only() -> None:
-    """Those of the heavy rank would have three times the work.
-
-    An earlier recording's report said so.
-    """
+    """Those of the heavy rank would have three times the work. An earlier recording's report said so."""
     trace = Trace.open(TRACES / LADDER.format("pipelined"))
     share = trace.frame(
         """SELECT block % 4 AS residue, count(*) FILTER (peer = 3) / count(*) AS from_heavy

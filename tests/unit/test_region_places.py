@@ -100,7 +100,7 @@ def with_place(table: RegionTable, name: str, where: str) -> RegionTable:
 def test_reports_and_sql_say_where(header: Path, tmp_path: Path) -> None:
     table = RegionTable.from_header(header)
     build = TraceBuilder(table, num_ranks=1)
-    build.span(rank=0, region="copy", start_ns=0, duration_ns=5000)
+    build.span(0, "copy", 0, 5000)
     trace = Trace.open(write_trace(build.trace(), tmp_path / "run.kprof").path)
     assert trace.frame("SELECT place FROM regions WHERE name = 'copy'")["place"].tolist() == [
         f"{tmp_path}/kernel.hip:3"

@@ -53,8 +53,8 @@ FLOW(R_SEND, R_WAIT)
 def exchange(send_slot: int = 0, send_ns: int = 0, missing: tuple[int, ...] = ()) -> TraceBuilder:
     """Rank 0 waits from 0 to 100 for what rank 1 sends."""
     build = TraceBuilder(PAIR_REGIONS, 2 + len(missing), missing_ranks=missing)
-    build.span(rank=1, region="send", start_ns=send_ns, duration_ns=10, peer=0, slot=send_slot)
-    build.span(rank=0, region="wait", start_ns=0, duration_ns=100, peer=1, slot=0)
+    build.span(1, "send", send_ns, 10, peer=0, slot=send_slot)
+    build.span(0, "wait", 0, 100, peer=1, slot=0)
     return build
 
 
@@ -179,7 +179,7 @@ def test_a_doubtful_capture_is_said_to_be_one_before_the_verdict(
     trace: TraceBuilder, words: str
 ) -> None:
     quiet = trace
-    quiet.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=9)
+    quiet.span(1, "wait", 0, 100, peer=0, slot=9)
     report = reports.build(quiet.trace())
     banners = [doubt.sentence for doubt in report.found.doubts if doubt.is_grave]
     assert any(words in sentence for sentence in banners)
@@ -190,8 +190,8 @@ def test_a_doubtful_capture_is_said_to_be_one_before_the_verdict(
 
 def test_no_wait_regions_get_a_sentence() -> None:
     build = TraceBuilder('REGION(R, "work", compute)', 2)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=11)
+    build.span(0, "work", 0, 10)
+    build.span(1, "work", 0, 11)
     quiet = reports.build(build.trace())
     assert "no_waits" in {doubt.kind.value for doubt in quiet.found.doubts}
     assert "note: No region of category wait" in terminal_text(quiet)
@@ -213,7 +213,7 @@ def test_legends_hold_few_and_short_names() -> None:
     text = "\n".join(f'REGION(R{i}, "{name}", wait, peer:8)' for i, name in enumerate(names))
     build = TraceBuilder(text, 2)
     for i, name in enumerate(names):
-        build.span(rank=0, region=name, start_ns=1000 * i, duration_ns=100 + i, peer=1)
+        build.span(0, name, 1000 * i, 100 + i, peer=1)
     figures = {figure.id: figure for figure in all_figures(reports.build(build.trace()))}
     for name in ("peers", "wait-distribution"):
         legend = [text for text in texts(figures[name].svg) if re.search("step_|other", text)]
@@ -267,8 +267,8 @@ def evil_report() -> Report:
     build = TraceBuilder(f'REGION(R, "{EVIL}", wait, peer:8)\nREGION(C, "<b>c", compute)', 2)
     build.launch(0, EVIL)
     for rank in range(2):
-        build.span(rank=rank, region=EVIL, start_ns=0, duration_ns=5000, peer=1 - rank)
-        build.span(rank=rank, region="<b>c", start_ns=5000, duration_ns=5000)
+        build.span(rank, EVIL, 0, 5000, peer=1 - rank)
+        build.span(rank, "<b>c", 5000, 5000)
     return reports.build(build.trace())
 
 
@@ -288,7 +288,7 @@ def test_names_with_html_in_them_are_escaped_everywhere() -> None:
 
 def test_markup_in_names_is_text_in_the_terminal() -> None:
     build = TraceBuilder('REGION(R, "[red]x[/red]", compute)', 1)
-    build.span(rank=0, region="[red]x[/red]", start_ns=0, duration_ns=10)
+    build.span(0, "[red]x[/red]", 0, 10)
     assert "[red]x[/red]" in terminal_text(reports.build(build.trace()))
 
 
@@ -361,8 +361,8 @@ def test_many_ranks_share_rows() -> None:
     build = TraceBuilder(PAIR_REGIONS, 100)
     for rank in range(100):
         start = 1000 if rank == 77 else 0
-        build.span(rank=rank, region="send", start_ns=start, duration_ns=100, peer=(rank + 1) % 100)
-        build.span(rank=rank, region="wait", start_ns=start + 100, duration_ns=900, peer=1)
+        build.span(rank, "send", start, 100, peer=(rank + 1) % 100)
+        build.span(rank, "wait", start + 100, 900, peer=1)
     figures = {figure.id: figure.svg for figure in all_figures(reports.build(build.trace()))}
     assert "timeline" not in figures
     assert 'aria-label="For whom the blocks of every rank wait' in figures["ribbon"]
@@ -447,9 +447,7 @@ def test_the_percentile_of_calls_leaves_a_warm_up_out() -> None:
     for launch in range(8):
         build.launch(launch, "k")
         length = 900_000 if launch == 0 else 10_000 + launch
-        build.span(
-            rank=0, launch=launch, region="r", start_ns=1_000_000 * launch, duration_ns=length
-        )
+        build.span(0, "r", 1_000_000 * launch, length, launch=launch)
     (bar,) = reports.check_bars(reports.build(build.trace()), ["p95_call>10us"])
     assert bar.value == 10_007
     assert bar.sentence == "p95_call is 10.01 us, the limit is 10 us: --fail-on p95_call>10us"
@@ -539,16 +537,13 @@ def test_wording(text: str, expected: str) -> None:
 
 
 def crowd(num_ranks: int, late: int) -> Report:
-    """Every rank waits 1 us for its neighbour, but for rank `late` 40 us.
-
-    Events of that rank were dropped.
-    """
+    """Every rank waits 1 us for its neighbour, but for rank `late` 40 us. Events of that rank were dropped."""
     build = TraceBuilder('REGION(W, "wait", wait, peer:16)\nREGION(C, "copy", compute)', num_ranks)
     for rank in range(num_ranks):
         peer = (rank + 1) % num_ranks
         wait_ns = 40_000 if peer == late else 1000
-        build.span(rank=rank, region="wait", start_ns=0, duration_ns=wait_ns, peer=peer)
-        build.span(rank=rank, region="copy", start_ns=40_000, duration_ns=500)
+        build.span(rank, "wait", 0, wait_ns, peer=peer)
+        build.span(rank, "copy", 40_000, 500)
     whole = build.manifest()
     infos = [
         replace(info, counts=replace(info.counts, dropped=int(info.rank == late)))
@@ -584,27 +579,22 @@ def test_a_cut_list_of_regions_says_so() -> None:
     names = [f"step {i}" for i in range(90)]
     build = TraceBuilder("\n".join(f'REGION(R{i}, "{n}", compute)' for i, n in enumerate(names)), 1)
     for i, name in enumerate(names):
-        build.span(rank=0, region=name, start_ns=10 * i, duration_ns=5)
+        build.span(0, name, 10 * i, 5)
     report = reports.build(build.trace())
     assert "64 of 90 regions: " in to_html(report)
     assert "16 of 90 regions: " in terminal_text(report)
 
 
 def warmed_up() -> TraceBuilder:
-    """Four calls of two kernels on one rank.
-
-    The first is ten times as long and idle for most of it.
-    """
+    """Four calls of two kernels on one rank. The first is ten times as long and idle for most of it."""
     build = TraceBuilder('REGION(C, "copy", compute)\nREGION(W, "wait", wait)', 1)
     for call in range(4):
         for kernel in range(2):
             launch, start = 2 * call + kernel, 100_000 * call + 10_000 * kernel
             build.launch(launch, ("first", "second")[kernel])
-            build.span(rank=0, region="copy", start_ns=start, duration_ns=900, launch=launch)
+            build.span(0, "copy", start, 900, launch=launch)
             wait_ns = 9100 if call == 0 else 100
-            build.span(
-                rank=0, region="wait", start_ns=start + 900, duration_ns=wait_ns, launch=launch
-            )
+            build.span(0, "wait", start + 900, wait_ns, launch=launch)
     return build
 
 
@@ -647,7 +637,7 @@ def test_the_distribution_of_waits_has_numbers_on_its_axis(
 ) -> None:
     build = TraceBuilder('REGION(W, "wait", wait)', 1)
     for block, wait_ns in enumerate(waits_ns):
-        build.span(rank=0, block=block, region="wait", start_ns=0, duration_ns=wait_ns)
+        build.span(0, "wait", 0, wait_ns, block=block)
     figures = {figure.id: figure.svg for figure in all_figures(reports.build(build.trace()))}
     written = texts(figures["wait-distribution"])
     assert [text for text in written if text.endswith((" ns", " us"))] == ticks
@@ -657,8 +647,8 @@ def test_imbalance_and_time_in_no_region_look_alike_in_bar_and_timeline() -> Non
     """Rank 0: work, a gap, work. Rank 1 is done after the first tenth."""
     build = TraceBuilder(PAIR_REGIONS, 2)
     for start_ns in (0, 60_000):
-        build.span(rank=0, region="send", start_ns=start_ns, duration_ns=40_000, peer=1, slot=0)
-    build.span(rank=1, region="send", start_ns=0, duration_ns=10_000, peer=0, slot=0)
+        build.span(0, "send", start_ns, 40_000, peer=1, slot=0)
+    build.span(1, "send", 0, 10_000, peer=0, slot=0)
     report = reports.build(build.trace())
     shares = {part.kind: part.share for part in report.parts}
     assert shares["none"] == pytest.approx(20 / 200)

@@ -45,11 +45,11 @@ def of(build: TraceBuilder, num_bins: int, blocks_of: int | None = None) -> Ribb
 def two_ranks() -> TraceBuilder:
     """100 ns: of rank 0's two blocks both wait for rank 1 from 40 to 60, then one goes on alone."""
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=40, block=0)
-    build.span(rank=0, region="wait", start_ns=40, duration_ns=20, block=0, peer=1)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=40, block=1)
-    build.span(rank=0, region="wait", start_ns=40, duration_ns=60, block=1, peer=1)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=100, block=0)
+    build.span(0, "work", 0, 40, block=0)
+    build.span(0, "wait", 40, 20, block=0, peer=1)
+    build.span(0, "work", 0, 40, block=1)
+    build.span(0, "wait", 40, 60, block=1, peer=1)
+    build.span(1, "work", 0, 100, block=0)
     return build
 
 
@@ -77,9 +77,9 @@ def test_rows_of_blocks() -> None:
 
 def test_a_bin_has_the_part_of_a_span_that_lies_in_it() -> None:
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="wait", start_ns=5, duration_ns=20, peer=1)
-    build.span(rank=0, region="wait", start_ns=25, duration_ns=10, peer=0)
-    build.span(rank=1, region="work", start_ns=0, duration_ns=40)
+    build.span(0, "wait", 5, 20, peer=1)
+    build.span(0, "wait", 25, 10, peer=0)
+    build.span(1, "work", 0, 40)
     found = of(build, 4)
     assert found.shares[0, :, 0].tolist() == [0.5, 1.0, 0.5, 0.5]
     assert found.culprits[0, 2, :2].tolist() == [0, 1]
@@ -88,9 +88,9 @@ def test_a_bin_has_the_part_of_a_span_that_lies_in_it() -> None:
 def test_who_enters_a_barrier_last_is_whom_the_others_wait_for_and_a_lock_has_nobody() -> None:
     build = TraceBuilder(REGIONS, 3)
     for rank, late in enumerate((10, 70, 30)):
-        build.span(rank=rank, region="work", start_ns=0, duration_ns=late)
-        build.span(rank=rank, region="barrier", start_ns=late, duration_ns=80 - late)
-        build.span(rank=rank, region="lock", start_ns=80, duration_ns=2 + 20 * rank)
+        build.span(rank, "work", 0, late)
+        build.span(rank, "barrier", late, 80 - late)
+        build.span(rank, "lock", 80, 2 + 20 * rank)
     cells = of(build, 13).cells()
     assert set(cells[cells["bin"] < 7]["culprit"]) == {1}
     assert set(cells[cells["bin"] >= 8]["culprit"]) == {NOBODY}
@@ -192,9 +192,9 @@ def test_half_blocks_in_colour_and_the_ground_where_nothing_runs() -> None:
 def waiting_for_101(num_ranks: int) -> Trace:
     build = TraceBuilder(REGIONS, num_ranks)
     for rank in range(num_ranks):
-        build.span(rank=rank, region="work", start_ns=0, duration_ns=900 if rank == 101 else 100)
+        build.span(rank, "work", 0, 900 if rank == 101 else 100)
         if rank != 101:
-            build.span(rank=rank, region="wait", start_ns=100, duration_ns=800, peer=101)
+            build.span(rank, "wait", 100, 800, peer=101)
     return build.trace()
 
 
@@ -266,7 +266,7 @@ def test_a_picture_is_not_overwritten_and_one_without_data_is_refused(
     reports.write_picture(report, "ribbon", path, force=True)
     assert path.read_text().startswith("<svg")
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="work", start_ns=0, duration_ns=40)
+    build.span(0, "work", 0, 40)
     alone = reports.build(build.trace())
     with pytest.raises(SelectionError, match="no rank waits"):
         reports.write_picture(alone, "ribbon", tmp_path / "none.svg")

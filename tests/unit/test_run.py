@@ -31,25 +31,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> kprof.Run:
     """Two ranks with two blocks: rank 1 waits for both sends of rank 0, the second of which is late."""
     build = TraceBuilder(REGIONS, 2)
     for block, send_ns in ((0, 100), (1, 900)):
-        build.span(
-            rank=0,
-            block=block,
-            slot=block,
-            peer=1,
-            region="dispatch/send",
-            start_ns=send_ns,
-            duration_ns=50,
-        )
-        build.span(
-            rank=1,
-            block=block,
-            slot=block,
-            peer=0,
-            region="dispatch/wait",
-            start_ns=110,
-            duration_ns=send_ns - 50,
-        )
-        build.span(rank=1, block=block, region="<b>copy</b>", start_ns=1200, duration_ns=10)
+        build.span(0, "dispatch/send", send_ns, 50, block=block, slot=block, peer=1)
+        build.span(1, "dispatch/wait", 110, send_ns - 50, block=block, slot=block, peer=0)
+        build.span(1, "<b>copy</b>", 1200, 10, block=block)
     return kprof.open(build.write(tmp_path_factory.mktemp("run") / "small.kprof").path)
 
 
@@ -204,7 +188,7 @@ def test_a_capture_without_launches_has_none_in_sql(tmp_path: Path) -> None:
 def test_launches_without_events_are_counted_where_all_events_are_selected() -> None:
     build = TraceBuilder(REGIONS, 1)
     build.launch(1, "kernel")
-    build.span(rank=0, region="<b>copy</b>", start_ns=0, duration_ns=10)
+    build.span(0, "<b>copy</b>", 0, 10)
     trace = build.trace()
     for words, count in (
         ({}, 2),

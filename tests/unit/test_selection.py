@@ -156,9 +156,7 @@ def trace_of_four_events():
     build = TraceBuilder('REGION(A, "a", compute)\nREGION(B, "b", compute)', num_ranks=2)
     for rank in (0, 1):
         for block in (0, 1):
-            build.span(
-                rank=rank, block=block, region="ab"[block], start_ns=1000 * block, duration_ns=10
-            )
+            build.span(rank, "ab"[block], 1000 * block, 10, block=block)
     return build.trace()
 
 

@@ -29,10 +29,7 @@ def make_hipcc(root: Path, version: str = "HIP version: 6.4") -> Path:
 
 @pytest.fixture
 def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without ROCm and without Debian's packages.
-
-    Its /opt is the folder that is returned.
-    """
+    """A machine without ROCm and without Debian's packages. Its /opt is the folder that is returned."""
     for variable in ("ROCM_PATH", "HIP_PATH"):
         monkeypatch.delenv(variable, raising=False)
     opt = tmp_path / "opt"

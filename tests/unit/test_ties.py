@@ -63,9 +63,7 @@ def test_a_barrier_is_charged_to_a_block_of_its_last_rank():
     """The rank and the block are those of one event."""
     build = TraceBuilder(REGIONS, 2)
     for rank, block, start_ns in ((1, 3, 10), (0, 7, 10), (0, 2, 0), (1, 0, 5)):
-        build.span(
-            rank=rank, block=block, region="barrier", start_ns=start_ns, duration_ns=50 - start_ns
-        )
+        build.span(rank, "barrier", start_ns, 50 - start_ns, block=block)
     table = analysis.barrier_waits(Summary.of(build.trace()))
     assert table[["last_rank", "last_block"]].to_numpy().tolist() == [[0, 7]]
 
@@ -77,9 +75,9 @@ def test_of_those_waited_for_equally_long_the_lowest_arrives_last():
 
 def test_of_those_that_work_to_the_end_the_lowest_is_the_last_block():
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, block=3, region="dispatch/wait", start_ns=0, duration_ns=90, peer=0, slot=0)
+    build.span(0, "dispatch/wait", 0, 90, block=3, peer=0, slot=0)
     for block in range(8, 0, -1):
-        build.span(rank=0, block=block, region="combine/copy", start_ns=0, duration_ns=80)
+        build.span(0, "combine/copy", 0, 80, block=block)
     table = analysis.ramp_and_tail(Summary.of(build.trace()))
     assert table["last_block"].tolist() == [1]
 
@@ -88,7 +86,7 @@ def test_a_track_that_spends_the_same_time_in_several_roles_has_the_first_one():
     roles = ("reduce", "load", "store", "apply", "wait")
     build = TraceBuilder("\n".join(f'REGION(R{r}, "{r}/tile", compute)' for r in roles), 1)
     for i, role in enumerate(roles):
-        build.span(rank=0, region=f"{role}/tile", start_ns=50 * i, duration_ns=50)
+        build.span(0, f"{role}/tile", 50 * i, 50)
     by_role = grouping(build.trace(), By.ROLE)
     assert by_role.group_name(0, 0) == "apply"
 

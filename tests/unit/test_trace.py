@@ -29,9 +29,9 @@ def rows(trace: Trace, query: str) -> list[tuple[object, ...]]:
 
 def test_names_and_payload_fields_become_columns():
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, block=3, warp=2, region="send", start_ns=100, duration_ns=50, peer=1, slot=7)
-    build.span(rank=0, block=4, region="copy", start_ns=200, duration_ns=1, bytes=4096)
-    build.span(rank=0, block=5, region="rows", start_ns=300, duration_ns=1, rows=9, expert=11)
+    build.span(0, "send", 100, 50, block=3, warp=2, peer=1, slot=7)
+    build.span(0, "copy", 200, 1, block=4, bytes=4096)
+    build.span(0, "rows", 300, 1, block=5, rows=9, expert=11)
 
     question = (
         "SELECT region, category, block, warp, peer, slot, bytes, rows, expert FROM events "
@@ -51,8 +51,8 @@ def test_the_standard_fields_are_columns_also_where_no_region_has_them():
 
 def test_offsets_put_the_ranks_on_the_clock_of_the_reference():
     build = TraceBuilder(REGIONS, 2, offsets_ns={1: -1_000_000.0})
-    build.span(rank=0, region="copy", start_ns=500, duration_ns=10)
-    build.span(rank=1, region="copy", start_ns=1_000_700, duration_ns=20)
+    build.span(0, "copy", 500, 10)
+    build.span(1, "copy", 1_000_700, 20)
 
     assert rows(
         build.trace(), "SELECT rank, start_ns, end_ns, duration_ns FROM events ORDER BY rank"
@@ -65,7 +65,7 @@ def test_offsets_put_the_ranks_on_the_clock_of_the_reference():
 def test_drift_is_applied_from_the_start_of_each_segment():
     build = TraceBuilder(REGIONS, 2)
     for start_ns in (0, 1_000_000, 2_000_000, 3_000_000):
-        build.span(rank=1, region="copy", start_ns=start_ns, duration_ns=0)
+        build.span(1, "copy", start_ns, 0)
     segments = (ClockSegment(1_000_000, 100.0, 10.0), ClockSegment(2_000_000, 110.0, -20.0))
     alignment = Alignment("test", 0, (RankAlignment(1, segments, 5.0),))
     manifest = msgspec.structs.replace(build.manifest(), alignment=alignment)
@@ -82,16 +82,16 @@ def test_drift_is_applied_from_the_start_of_each_segment():
 def test_large_absolute_times_keep_every_nanosecond():
     epoch_ns = 1_790_000_000_123_456_789
     build = TraceBuilder(REGIONS, 1, offsets_ns={0: 0.0})
-    build.span(rank=0, region="copy", start_ns=epoch_ns, duration_ns=1)
+    build.span(0, "copy", epoch_ns, 1)
     assert build.trace().window_ns() == (epoch_ns, epoch_ns + 1)
 
 
 def test_a_flow_joins_the_send_to_the_wait_that_it_released():
     build = TraceBuilder(REGIONS, 3)
-    build.span(rank=0, block=2, region="send", start_ns=100, duration_ns=10, peer=1, slot=7)
-    build.span(rank=1, block=5, region="wait", start_ns=50, duration_ns=90, peer=0, slot=7)
-    build.span(rank=1, block=6, region="wait", start_ns=50, duration_ns=90, peer=0, slot=8)
-    build.span(rank=2, block=6, region="wait", start_ns=50, duration_ns=90, peer=0, slot=7)
+    build.span(0, "send", 100, 10, block=2, peer=1, slot=7)
+    build.span(1, "wait", 50, 90, block=5, peer=0, slot=7)
+    build.span(1, "wait", 50, 90, block=6, peer=0, slot=8)
+    build.span(2, "wait", 50, 90, block=6, peer=0, slot=7)
 
     question = "SELECT src, dst, slot, send_block, wait_block, send_end_ns, wait_end_ns FROM flows"
     assert rows(build.trace(), question) == [(0, 1, 7, 2, 5, 110, 140)]
@@ -103,12 +103,8 @@ def test_flows_of_later_launches_do_not_cross():
     build.launch(1, "kernel")
     for launch in (1, 0):
         start_ns = 1000 * launch
-        build.span(
-            rank=0, launch=launch, region="send", start_ns=start_ns, duration_ns=10, peer=1, slot=0
-        )
-        build.span(
-            rank=1, launch=launch, region="wait", start_ns=start_ns, duration_ns=20, peer=0, slot=0
-        )
+        build.span(0, "send", start_ns, 10, launch=launch, peer=1, slot=0)
+        build.span(1, "wait", start_ns, 20, launch=launch, peer=0, slot=0)
     question = "SELECT ordinal, send_start_ns, wait_start_ns FROM flows ORDER BY ordinal"
     assert rows(build.trace(), question) == [(0, 0, 0), (1, 1000, 1000)]
 
@@ -116,16 +112,16 @@ def test_flows_of_later_launches_do_not_cross():
 def test_a_slot_used_twice_in_a_launch_joins_in_order():
     build = TraceBuilder(REGIONS, 2)
     for start_ns in (300, 100):
-        build.span(rank=0, region="send", start_ns=start_ns, duration_ns=10, peer=1, slot=0)
-        build.span(rank=1, region="wait", start_ns=start_ns + 5, duration_ns=20, peer=0, slot=0)
+        build.span(0, "send", start_ns, 10, peer=1, slot=0)
+        build.span(1, "wait", start_ns + 5, 20, peer=0, slot=0)
     question = "SELECT send_start_ns, wait_start_ns FROM flows ORDER BY send_start_ns"
     assert rows(build.trace(), question) == [(100, 105), (300, 305)]
 
 
 def test_an_open_span_releases_nobody():
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="send", start_ns=0, flags=EVENT_OPEN, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=20, peer=0, slot=0)
+    build.span(0, "send", 0, flags=EVENT_OPEN, peer=1, slot=0)
+    build.span(1, "wait", 0, 20, peer=0, slot=0)
     assert rows(build.trace(), "SELECT * FROM flows") == []
 
 
@@ -133,7 +129,7 @@ def test_event_ids_are_unique_over_ranks_and_also_read_from_files(tmp_path):
     build = TraceBuilder(REGIONS, 2)
     for rank in (0, 1):
         for i in range(3):
-            build.span(rank=rank, region="copy", start_ns=i, duration_ns=1)
+            build.span(rank, "copy", i, 1)
     expected = [(rank << EVENT_ID_RANK_SHIFT) + i for rank in (0, 1) for i in range(3)]
     for trace in (build.trace(), Trace.open(build.write(tmp_path / "run.kprof"))):
         assert [row[0] for row in rows(trace, "SELECT event_id FROM events ORDER BY 1")] == expected
@@ -141,7 +137,7 @@ def test_event_ids_are_unique_over_ranks_and_also_read_from_files(tmp_path):
 
 def test_an_unknown_region_is_shown_by_its_number():
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, region="copy", start_ns=0, duration_ns=1)
+    build.span(0, "copy", 0, 1)
     table = build.table().set_column(4, "region", pa.array([999], pa.uint16()))
     trace = Trace.from_table(build.manifest(), table)
     assert rows(trace, "SELECT region, category, kind, region_id FROM events") == [
@@ -152,7 +148,7 @@ def test_an_unknown_region_is_shown_by_its_number():
 def test_selection_keeps_what_overlaps_the_time():
     build = TraceBuilder(REGIONS, 1)
     for start_ns in (1000, 1100, 1200):
-        build.span(rank=0, region="copy", start_ns=start_ns, duration_ns=50)
+        build.span(0, "copy", start_ns, 50)
     trace = build.trace().select(time_ns=(140, 210))
     assert rows(trace, "SELECT start_ns FROM events ORDER BY 1") == [(1100,), (1200,)]
 
@@ -161,7 +157,7 @@ def test_selections_add_up_and_leave_the_first_trace_alone():
     build = TraceBuilder(REGIONS, 2)
     for rank in (0, 1):
         for block in (0, 1):
-            build.span(rank=rank, block=block, region="copy", start_ns=0, duration_ns=1)
+            build.span(rank, "copy", 0, 1, block=block)
     trace = build.trace()
     narrowed = trace.select(ranks=(1,)).select(blocks=(0,))
     assert (trace.num_events(), narrowed.num_events()) == (4, 1)
@@ -195,7 +191,7 @@ def test_a_query_that_cannot_be_answered_is_one_sentence(query, sentence):
 
 def test_a_capture_on_disk_opens_no_other_file(tmp_path):
     build = TraceBuilder(REGIONS, 1)
-    build.span(rank=0, region="copy", start_ns=0, duration_ns=1)
+    build.span(0, "copy", 0, 1)
     (tmp_path / "secret.csv").write_text("a\n1\n")
     trace = Trace.open(build.write(tmp_path / "run.kprof"))
     assert trace.num_events() == 1
@@ -205,7 +201,7 @@ def test_a_capture_on_disk_opens_no_other_file(tmp_path):
 
 def test_quotes_in_paths_and_names_are_text(tmp_path):
     build = TraceBuilder('REGION(A, "it\'s; DROP", compute)', 1)
-    build.span(rank=0, region="it's; DROP", start_ns=0, duration_ns=1)
+    build.span(0, "it's; DROP", 0, 1)
     trace = Trace.open(build.write(tmp_path / "o'run.kprof")).select(regions=("it's; DROP",))
     assert rows(trace, "SELECT region FROM events") == [("it's; DROP",)]
 
@@ -225,7 +221,7 @@ def test_one_rank_needs_no_calibration():
 def test_batches_stream_all_events():
     build = TraceBuilder(REGIONS, 1)
     for i in range(10):
-        build.span(rank=0, region="copy", start_ns=i, duration_ns=1)
+        build.span(0, "copy", i, 1)
     reader = build.trace().batches("SELECT start_ns FROM events ORDER BY start_ns")
     assert [value for batch in reader for value in batch["start_ns"].to_pylist()] == list(range(10))
 
@@ -244,8 +240,8 @@ def test_sends_are_joined_when_a_query_reads_flows_and_not_before(
 ) -> None:
     """What counts is what DuckDB reads, not how the query is written."""
     build = TraceBuilder(REGIONS, 2)
-    build.span(rank=0, region="send", start_ns=0, duration_ns=10, peer=1, slot=0)
-    build.span(rank=1, region="wait", start_ns=0, duration_ns=30, peer=0, slot=0)
+    build.span(0, "send", 0, 10, peer=1, slot=0)
+    build.span(1, "wait", 0, 30, peer=0, slot=0)
     trace = build.trace()
     joined = []
     monkeypatch.setattr(Trace, "require_flows", lambda self: joined.append(self) or join(self))

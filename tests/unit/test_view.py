@@ -403,14 +403,7 @@ def test_a_pinned_track_is_one_block_of_one_rank(
         for block in (1, 11):
             for warp in (-1, 0, 1):
                 start_ns = 1000 * rank + 100 * block + 10 * warp
-                build.span(
-                    rank=rank,
-                    block=block,
-                    warp=warp,
-                    region="copy",
-                    start_ns=start_ns,
-                    duration_ns=1,
-                )
+                build.span(rank, "copy", start_ns, 1, block=block, warp=warp)
     pinned = (PinnedTrack(1, 1), PinnedTrack(11, 1), PinnedTrack(3, 7))
     summary = write(build.trace(), tmp_path / "run.pftrace", pinned=pinned)
     names = processor(summary.path).rows(

@@ -63,11 +63,9 @@ def test_of_a_real_trace_as_counted_by_hand(tmp_path: Path) -> None:
 
 
 def planted(path: Path, kind: str, seed: int) -> tuple[Path, int]:
-    """Six launches of a kernel of 64 blocks on 16 SMs, and the block or SM that is 8 times as slow.
-
-    Of kind uneven, the last block is, and others are in the order of their numbers; of kind tail,
-    there are 18 blocks, and none is slow.
-    """
+    """Six launches of a kernel of 64 blocks on 16 SMs, and the block or SM that is 8 times as slow. Of kind
+    uneven, the last block is, and others are in the order of their numbers; of kind tail, there are 18 blocks,
+    and none is slow."""
     draw = random.Random(seed)
     culprit = {"uneven": 63, "tail": -1}.get(
         kind, draw.randrange(64 if kind == "block" else NUM_SMS)

@@ -107,10 +107,8 @@ def hierarchy(ranks: int, per_host: int, blocks: int, plant: Plant) -> Callable[
 def experts(
     ranks: int, blocks: int, plant: Plant, items: Callable[[int, int, int], int]
 ) -> Callable[[Track], Steps]:
-    """Tokens go to experts, are worked on there and come back; `items(call, source, expert)` tokens
-    each.
-
-    Blocks of a rank share its tokens, received ones too, one after the other."""
+    """Tokens go to experts, are worked on there and come back; `items(call, source, expert)` tokens each. Blocks
+    of a rank share its tokens, received ones too, one after the other."""
 
     def body(me: Track) -> Steps:
         yield from plant.work(me, "load", 700)

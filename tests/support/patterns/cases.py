@@ -21,10 +21,7 @@ Run = Callable[[bool], Machine]
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pattern; see the module.
-
-    `is_gain_known`: the run without it is the same run otherwise.
-    """
+    """One pattern; see the module. `is_gain_known`: the run without it is the same run otherwise."""
 
     name: str
     run: Run

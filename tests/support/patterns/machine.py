@@ -140,10 +140,8 @@ class Track:
 
 @dataclass
 class Machine:
-    """Runs calls one after the other and keeps what was recorded.
-
-    `room` is how many blocks of a rank run at once (0: all).
-    """
+    """Runs calls one after the other and keeps what was recorded. `room` is how many blocks of a rank run at once
+    (0: all)."""
 
     num_ranks: int
     seed: int = 0
@@ -164,10 +162,7 @@ class Machine:
         late: dict[int, float] | None = None,
         travel: Travel | None = None,
     ) -> None:
-        """One call of one launch.
-
-        `late` ranks launch so many ns later, `travel` is the time from rank to rank.
-        """
+        """One call of one launch. `late` ranks launch so many ns later, `travel` is the time from rank to rank."""
         self.stages([(tracks, body, late or {})], travel)
 
     def stages(

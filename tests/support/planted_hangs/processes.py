@@ -44,10 +44,8 @@ _LIMIT_S: Final = 300.0
 
 
 def is_expected(name: str, found: Hang) -> bool:
-    """Whether it is the report of the second call, in which the mistake is.
-
-    A rank that is slow to answer looks like one that holds the interpreter lock.
-    """
+    """Whether it is the report of the second call, in which the mistake is. A rank that is slow to answer looks
+    like one that holds the interpreter lock."""
     kind, ranks = EXPECTED[name]
     num_under_way = sum(each.num_launches > 0 for each in found.ranks)
     silent = [each.rank for each in found.ranks if each.is_silent]
@@ -66,10 +64,8 @@ def start(name: str, device: str, rank: int, flags: str) -> subprocess.Popen[byt
 
 
 def let_go_when_reported(name: str, file: IO[bytes]) -> None:
-    """Let the kernels return when hang.json has what is expected, which is printed.
-
-    Gives up where that does not come.
-    """
+    """Let the kernels return when hang.json has what is expected, which is printed. Gives up where that does not
+    come."""
     directory = Path(os.environ[RECORD_DIR_VARIABLE])
     end_s = time.monotonic() + _LIMIT_S
     while time.monotonic() < end_s:

@@ -35,12 +35,9 @@ class When(str, Enum):
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause. None means all ranks, blocks or regions.
-
-    `weights[call]` multiplies the amount (0: not in this call). A moving cause is at `path[call]` =
-    (rank, block) in place of `ranks` and `blocks`. `link` is (source, destination), -1 for any.
-    `every` is the n of slow items.
-    """
+    """One cause. None means all ranks, blocks or regions. `weights[call]` multiplies the amount (0: not in this
+    call). A moving cause is at `path[call]` = (rank, block) in place of `ranks` and `blocks`. `link` is
+    (source, destination), -1 for any. `every` is the n of slow items."""
 
     kind: Kind
     amount: float

@@ -80,13 +80,10 @@ class Op(IntEnum):
 
 @dataclass(frozen=True)
 class Program:
-    """Columns over the operations of a call, track by track.
-
-    `partner` is the send that releases a wait, or the wait that a send releases (-1: none), `group`
-    the number of a barrier or lock, `key` a number that stays with the operation whatever else the
-    program holds, `turn` its position among those of its region on its track. `track_*` are columns
-    over tracks; `first` has one more.
-    """
+    """Columns over the operations of a call, track by track. `partner` is the send that releases a wait, or the
+    wait that a send releases (-1: none), `group` the number of a barrier or lock, `key` a number that stays
+    with the operation whatever else the program holds, `turn` its position among those of its region on its
+    track. `track_*` are columns over tracks; `first` has one more."""
 
     op: Ints
     region: NDArray[np.str_]

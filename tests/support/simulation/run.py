@@ -47,10 +47,7 @@ class CallRun:
 
 
 class Engine:
-    """Runs one call.
-
-    `room` is how many blocks a rank has place for at once (0: for all).
-    """
+    """Runs one call. `room` is how many blocks a rank has place for at once (0: for all)."""
 
     def __init__(self, program: Program, times: Times, origin: int, room: int = 0) -> None:
         self.program = program
@@ -178,10 +175,7 @@ class Engine:
         return opened + self.times.duration[i]
 
     def _finish(self, track: int, t: int, now: int) -> None:
-        """A block ends with its last track.
-
-        Then the next block has room, or the next launch begins.
-        """
+        """A block ends with its last track. Then the next block has room, or the next launch begins."""
         if t > now and self.room:
             # Decide in the order of time what starts next on this processor.
             heapq.heappush(self.heap, (t, track))

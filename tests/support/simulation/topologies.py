@@ -19,10 +19,7 @@ Extra = Callable[[int, int], int]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a program is.
-
-    `items` is per pair of ranks, per block or per step, as the topology has it.
-    """
+    """How large a program is. `items` is per pair of ranks, per block or per step, as the topology has it."""
 
     num_ranks: int = 4
     num_blocks: int = 8
@@ -86,10 +83,7 @@ def ring(sizes: Sizes, load: Load) -> Program:
 
 
 def tree(sizes: Sizes, load: Load) -> Program:
-    """A sum up a binary tree of ranks, and the result down again.
-
-    Every block has its own tree.
-    """
+    """A sum up a binary tree of ranks, and the result down again. Every block has its own tree."""
     program = ProgramWriter(sizes.num_ranks)
     for (rank, block), track in _blocks(program, sizes, 0).items():
         children = [c for c in (2 * rank + 1, 2 * rank + 2) if c < sizes.num_ranks]
@@ -142,10 +136,7 @@ def halo(sizes: Sizes, load: Load) -> Program:
 
 
 def warps(sizes: Sizes, load: Load) -> Program:
-    """A warp loads, two warps of the block work, with room for two items each.
-
-    Then ranks exchange results.
-    """
+    """A warp loads, two warps of the block work, with room for two items each. Then ranks exchange results."""
     program = ProgramWriter(sizes.num_ranks)
     for rank in range(sizes.num_ranks):
         for block in range(sizes.num_blocks):
@@ -281,10 +272,7 @@ def _blocks(program: ProgramWriter, sizes: Sizes, stage: int) -> dict[tuple[int,
 def _exchange(
     tracks: dict[tuple[int, int], TrackWriter], sizes: Sizes, load: Load, region: str
 ) -> None:
-    """Items are dealt out over the blocks.
-
-    A rank begins with its neighbour, else all would hit rank 0 first.
-    """
+    """Items are dealt out over the blocks. A rank begins with its neighbour, else all would hit rank 0 first."""
     for src in range(sizes.num_ranks):
         peers = [(src + shift) % sizes.num_ranks for shift in range(sizes.num_ranks)]
         most = max(load.items(src, dst) for dst in peers)
