@@ -206,7 +206,6 @@ def test_help_and_version(kprof):
         "stats",
         "waits",
         "report",
-        "explain",
         "export",
         "view",
         "query",
