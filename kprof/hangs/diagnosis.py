@@ -127,7 +127,7 @@ class _Search:
 
     def behind(self, wait: OpenSpan) -> Cause | tuple[OpenSpan, ...]:
         """Why it is open: a cause, or the waits that keep it so; nothing where nobody knows."""
-        peer = wait.rank if wait.peer is None else wait.peer
+        peer = wait.rank if wait.peer < 0 else wait.peer
         rank, sending = self._run.ranks.get(peer), self._sending_call(wait)
         if rank is None:
             return Cause(Kind.NOT_LAUNCHED, (peer,), sending, (wait,))
@@ -164,8 +164,8 @@ class _Search:
             return self._never_sent(rank.rank, sending, wait)
         block = self._not_started(rank, launch, None if sender is None else sender.block)
         others = here
-        if wait.peer is None:  # A barrier of the grid: the others are there as well.
-            others = [each for each in here if (each.peer, each.region) != (None, wait.region)]
+        if wait.peer < 0:  # A barrier of the grid: the others are there as well.
+            others = [each for each in here if (each.peer, each.region) != (-1, wait.region)]
         if block is not None and not others:
             num_blocks = rank.launches[launch][1]
             return Cause(Kind.NOT_STARTED, (rank.rank,), sending, (wait,), None, block, num_blocks)
@@ -182,7 +182,7 @@ class _Search:
     def _sent_twice(self, sending: Call, wait: OpenSpan) -> tuple[Sent, ...]:
         """Two sends of another slot to the rank that waits, where earlier calls send that once."""
         senders = self._run.senders.get(wait.region, ())
-        by_slot: dict[int | None, dict[Call, list[Sent]]] = {}
+        by_slot: dict[int, dict[Call, list[Sent]]] = {}
         for sent in self._sent:
             is_alike = (sent.track.rank, sent.peer) == (wait.peer, wait.rank)
             if is_alike and sent.region in senders and sent.call.kernel == sending.kernel:
@@ -190,7 +190,7 @@ class _Search:
         for slot, calls in by_slot.items():
             here = calls.get(sending, [])
             earlier = [sends for call, sends in calls.items() if call.ordinal < sending.ordinal]
-            is_other = slot not in (None, wait.slot) and len(here) == 2
+            is_other = slot not in (-1, wait.slot) and len(here) == 2
             if is_other and all(len(sends) == 1 for sends in earlier):
                 return tuple(here)
         return ()
@@ -198,7 +198,7 @@ class _Search:
     def _has_passed(self, sender: Track, wait: OpenSpan, sending: Call) -> bool:
         """Whether its track has sent in this call what it sent after the slot in the one before."""
         goal = wait.rank, wait.slot
-        by_call: dict[int, list[tuple[int | None, int | None]]] = {}
+        by_call: dict[int, list[tuple[int, int]]] = {}
         for sent in self._sent:
             at = sent.track
             is_its = (at.rank, at.block, at.warp) == (sender.rank, sender.block, sender.warp)
@@ -276,7 +276,7 @@ class _Search:
             return self._never_sent(wait.rank, wait.call, waiting)
         wait = component[0]
         if len(component) == 1 and wait not in edges.get(wait, ()):
-            peer = wait.rank if wait.peer is None else wait.peer
+            peer = wait.rank if wait.peer < 0 else wait.peer
             return Cause(Kind.UNKNOWN, (peer,), wait.call, (wait,))
         ranks = tuple(sorted({wait.rank for wait in component}))
         return Cause(Kind.CYCLE, ranks, component[0].call, tuple(component))

@@ -148,7 +148,7 @@ def _with_records(
         track, call, region = _place_of(state.rank, row, launches)
         start_ticks, payload = int(row["start_ticks"]), int(row["payload"])
         age_s = age_of(track, region.name, start_ticks)
-        spans.append(OpenSpan(track, call, region.name, None, None, age_s, start_ticks, payload))
+        spans.append(OpenSpan.of(track, call, region.name, -1, -1, age_s, start_ticks, payload))
     return replace(state, records=_read_records(directory, state.rank), spans=tuple(spans))
 
 
@@ -178,7 +178,7 @@ def _open_waits(
     # What is left of a launch that has ended gave up.
     lines = waits.lines[waits.lines["launch"] >= waits.num_finished]
     found = [_open_wait(rank, line, launches, age_of) for line in lines]
-    return tuple(sorted(found, key=lambda wait: (wait.track.block, wait.track.warp)))
+    return tuple(sorted(found, key=lambda wait: (wait.block, wait.warp)))
 
 
 def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenSpan:
@@ -187,16 +187,17 @@ def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> 
     peer, slot = (_field(region, name, payload) for name in ("peer", "slot"))
     age_s = age_of(track, region.name, payload)
     start_ticks, held, wanted = (int(line[name]) for name in ("start_ticks", "held", "wanted"))
-    return OpenSpan(track, call, region.name, peer, slot, age_s, start_ticks, payload, held, wanted)
+    known = peer, slot, age_s, start_ticks, payload, held, wanted
+    return OpenSpan.of(track, call, region.name, *known)
 
 
-def _field(region: Region, name: str, payload: int) -> int | None:
-    """A field of a payload; None where it is not declared, or did not fit."""
+def _field(region: Region, name: str, payload: int) -> int:
+    """A field of a payload; -1 where it is not declared, or did not fit."""
     field = region.field(name)
     if field is None:
-        return None
+        return -1
     value = payload >> field.shift & field.mask
-    return None if value == field.mask else value
+    return -1 if value == field.mask else value
 
 
 def _read_records(directory: Path, rank: int) -> Records | None:

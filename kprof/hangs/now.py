@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from kprof.capture.claims import num_calls_of
 from kprof.hangs.asking import ask
 from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import signature_of
-from kprof.hangs.report import lines_of_spans, waiting_of
+from kprof.hangs.report import lines_of_spans
 from kprof.hangs.state import OpenSpan, Track
 
 _MOST_LINES: Final = 4
@@ -42,7 +43,7 @@ class WaitsNow:
         def age_of(track: Track, region: str, payload: int) -> float:
             key = track, region, payload
             seen[key] = self._first_seen_s.get(key, now_s)
-            return now_s - seen[key]
+            return round(now_s - seen[key], 1)
 
         is_asking = self._is_still(now_s)
         if is_asking:
@@ -56,14 +57,14 @@ class WaitsNow:
             for span in self._spans
         ]
         self._first_seen_s = seen
-        groups: dict[tuple[int, int | None], list[OpenSpan]] = defaultdict(list)
+        groups: dict[tuple[int, int], list[OpenSpan]] = defaultdict(list)
         for wait in run.waits:
             groups[wait.rank, wait.peer].append(wait)
         ordered = sorted(groups.values(), key=lambda waits: -max(wait.age_s for wait in waits))
         lines = [_line(waits) for waits in ordered[:_MOST_LINES]]
         left = len(ordered) - _MOST_LINES
         lines += [f"and {left} more ranks that wait"] if left > 0 else []
-        return lines + lines_of_spans([waiting_of(span) for span in spans], _MOST_LINES)
+        return lines + lines_of_spans(spans, _MOST_LINES)
 
     def _is_still(self, now_s: float) -> bool:
         """Whether it is time to ask: nothing has moved for a while."""
@@ -76,13 +77,12 @@ class WaitsNow:
 def _line(waits: list[OpenSpan]) -> str:
     """Of one rank for one other: the longest wait, and how many there are."""
     longest = max(waits, key=lambda wait: wait.age_s)
-    goal = "its own blocks" if longest.peer is None else f"rank {longest.peer}"
-    slot = "" if longest.slot is None else f" for slot {longest.slot}"
+    goal = "its own blocks" if longest.peer < 0 else f"rank {longest.peer}"
+    slot = "" if longest.slot < 0 else f" for slot {longest.slot}"
     age = f"for {longest.age_s:.0f} s" if longest.age_s >= 1 else "for less than 1 s"
-    track = longest.track
-    warp = f" warp {track.warp}" if track.warp >= 0 else ""
+    warp = f" warp {longest.warp}" if longest.warp >= 0 else ""
     more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
     return (
-        f"rank {longest.rank} waits for {goal} {age}: block {track.block}{warp} in "
+        f"rank {longest.rank} waits for {goal} {age}: block {longest.block}{warp} in "
         f"{longest.region}{slot} ({longest.call}){more}"
     )

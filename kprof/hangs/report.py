@@ -15,34 +15,11 @@ from kprof.capture.output import write_json
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
 from kprof.hangs.stacks import place_in
-from kprof.hangs.state import Condition, OpenSpan, RankState, RunState
+from kprof.hangs.state import Condition, OpenSpan, RankState, RunState, Track
 
 HANG_NAME: Final = "hang.json"
 _MAX_NAMED: Final = 4
 _MAX_LINES: Final = 20
-
-
-class Waiting(msgspec.Struct, frozen=True):
-    """An open wait; `peer` and `slot` are -1 where the region has no such field.
-
-    `start_ticks` is when it began, on the device's clock. Its flag holds `held`, and the wait is
-    for `wanted` (0: the kernel does not say).
-    """
-
-    rank: int
-    launch: int
-    kernel: str
-    ordinal: int
-    block: int
-    warp: int
-    region: str
-    peer: int
-    slot: int
-    age_s: float
-    start_ticks: int = 0
-    payload: int = 0
-    held: int = 0
-    wanted: int = 0
 
 
 class RankReport(msgspec.Struct, frozen=True):
@@ -72,7 +49,7 @@ class Hang(msgspec.Struct, frozen=True):
 
     `kinds` and `ranks_at_fault` say what `diagnosis` says, for programs; `others` are further
     causes, in sentences; `shown` are the rank and block of waits that show the root. `spans` are
-    the announced spans that are open; their `peer` and `slot` are -1.
+    the announced spans that are open.
     """
 
     idle_s: float
@@ -81,9 +58,9 @@ class Hang(msgspec.Struct, frozen=True):
     ranks_at_fault: tuple[int, ...] = ()
     others: tuple[str, ...] = ()
     ranks: tuple[RankReport, ...] = ()
-    waits: tuple[Waiting, ...] = ()
+    waits: tuple[OpenSpan, ...] = ()
     shown: tuple[tuple[int, int], ...] = ()
-    spans: tuple[Waiting, ...] = ()
+    spans: tuple[OpenSpan, ...] = ()
 
 
 def describe(cause: Cause, run: RunState) -> str:
@@ -183,15 +160,10 @@ def is_in(spans: Sequence[OpenSpan]) -> str:
 
 def _nested(spans: Sequence[OpenSpan]) -> str:
     """The open spans of a track: the innermost, how long, and what it is inside of."""
-    innermost = spans[-1]
+    *around, innermost = spans
     age = f" for {innermost.age_s:.0f} s" if innermost.age_s >= 1 else ""
-    return f"{innermost.region}{age}{_inside(spans[:-1])}"
-
-
-def _inside(around: Sequence[OpenSpan | Waiting]) -> str:
-    """What a span is inside of: `around`, the outermost first."""
-    regions = [span.region for span in reversed(around)]
-    return f" (inside {', inside '.join(regions)})" if regions else ""
+    inside = ", ".join(f"inside {span.region}" for span in reversed(around))
+    return f"{innermost.region}{age}{f' ({inside})' if inside else ''}"
 
 
 def _not_seen(wait: OpenSpan) -> str:
@@ -219,7 +191,7 @@ def _twice(cause: Cause) -> str:
 
 
 def _what(wait: OpenSpan) -> str:
-    return "data" if wait.slot is None else f"slot {wait.slot}"
+    return "data" if wait.slot < 0 else f"slot {wait.slot}"
 
 
 def stands_at(rank: RankState | None) -> str:
@@ -230,7 +202,7 @@ def stands_at(rank: RankState | None) -> str:
 def _circle(waits: Sequence[OpenSpan]) -> str:
     named = [
         f"{wait.track} for "
-        + (f"{_what(wait)} of rank {wait.peer}" if wait.peer is not None else wait.region)
+        + (f"{_what(wait)} of rank {wait.peer}" if wait.peer >= 0 else wait.region)
         for wait in waits[:_MAX_NAMED]
     ]
     more = f" and {len(waits) - _MAX_NAMED} more" if len(waits) > _MAX_NAMED else ""
@@ -250,29 +222,9 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
         tuple(
             msgspec.convert(each, RankReport, from_attributes=True) for each in run.ranks.values()
         ),
-        tuple(waiting_of(wait) for wait in run.waits),
-        tuple((each.rank, each.track.block) for each in root.waits[:_MAX_NAMED]) if root else (),
-        tuple(waiting_of(span) for _, each in sorted(run.ranks.items()) for span in each.spans),
-    )
-
-
-def waiting_of(span: OpenSpan) -> Waiting:
-    """As it stands in a report."""
-    track = span.track
-    return Waiting(
-        track.rank,
-        track.launch,
-        *span.call,
-        track.block,
-        track.warp,
-        span.region,
-        -1 if span.peer is None else span.peer,
-        -1 if span.slot is None else span.slot,
-        round(span.age_s, 1),
-        span.start_ticks,
-        span.payload,
-        span.held,
-        span.wanted,
+        run.waits,
+        tuple((each.rank, each.block) for each in root.waits[:_MAX_NAMED]) if root else (),
+        tuple(span for _, each in sorted(run.ranks.items()) for span in each.spans),
     )
 
 
@@ -298,36 +250,28 @@ def lines_of(hang: Hang) -> list[str]:
     return lines
 
 
-def lines_of_spans(spans: Sequence[Waiting], most: int = _MAX_LINES) -> list[str]:
+def lines_of_spans(spans: Sequence[OpenSpan], most: int = _MAX_LINES) -> list[str]:
     """A line for each track: the innermost span, and what that is inside of."""
-    tracks: dict[tuple[int, ...], list[Waiting]] = {}
+    tracks: dict[Track, list[OpenSpan]] = {}
     for span in spans:
-        tracks.setdefault((span.rank, span.launch, span.block, span.warp), []).append(span)
+        tracks.setdefault(span.track, []).append(span)
     ordered = sorted(tracks.values(), key=lambda its: -its[-1].age_s)
-    lines = []
-    for its in ordered[:most]:
-        *around, last = its
-        warp = f" warp {last.warp}" if last.warp >= 0 else ""
-        age = f" for {last.age_s:.0f} s" if last.age_s else ""
-        lines.append(
-            f"rank {last.rank} block {last.block}{warp} is in {last.region}{age}"
-            f"{_inside(around)} (call {last.ordinal} of {last.kernel})"
-        )
+    lines = [f"{_place(its[-1])} is in {_nested(its)} ({its[-1].call})" for its in ordered[:most]]
     if len(ordered) > most:
         lines.append(f"and {len(ordered) - most} more tracks (kprof hang --json has all)")
     return lines
 
 
-def _line_of(wait: Waiting) -> str:
-    warp = f" warp {wait.warp}" if wait.warp >= 0 else ""
+def _place(span: OpenSpan) -> str:
+    return f"rank {span.rank} block {span.block}" + (f" warp {span.warp}" if span.warp >= 0 else "")
+
+
+def _line_of(wait: OpenSpan) -> str:
     goal = f" for rank {wait.peer}" if wait.peer >= 0 else ""
     slot = f", slot {wait.slot}" if wait.slot >= 0 else ""
     age = f": still waiting after {wait.age_s:.0f} s" if wait.age_s else ""
     age += f"; its flag holds {wait.held}, it waits for {wait.wanted}" if wait.wanted else ""
-    return (
-        f"rank {wait.rank} block {wait.block}{warp} in {wait.region}{goal}{slot} "
-        f"(call {wait.ordinal} of {wait.kernel}){age}"
-    )
+    return f"{_place(wait)} in {wait.region}{goal}{slot} ({wait.call}){age}"
 
 
 def write_hang(directory: Path, hang: Hang) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kprof.capture.processes import Condition as Condition
 
@@ -32,41 +34,55 @@ class Track:
         return f"block {self.block}{warp} of rank {self.rank}"
 
 
-@dataclass(frozen=True)
-class OpenSpan:
-    """A wait, or an announced span, that has begun and not ended.
+class OpenSpan(msgspec.Struct, frozen=True):
+    """A wait, or an announced span, that has begun and not ended; hang.json has these fields.
 
-    `peer` None: a wait for somebody on its own rank. `age_s` is how long it was seen, `start_ticks`
+    `peer` -1: a wait for somebody on its own rank. `age_s` is how long it was seen, `start_ticks`
     its begin on the device's clock. Its flag holds `held`, and the wait is for `wanted` (0: not
-    told). An announced span has no peer and no flag.
+    told). An announced span has no peer, no slot (-1) and no flag.
     """
 
-    track: Track
-    call: Call
+    rank: int
+    launch: int
+    kernel: str
+    ordinal: int
+    block: int
+    warp: int
     region: str
-    peer: int | None = None
-    slot: int | None = None
+    peer: int = -1
+    slot: int = -1
     age_s: float = 0.0
     start_ticks: int = 0
     payload: int = 0
     held: int = 0
     wanted: int = 0
 
+    @staticmethod
+    def of(track: Track, call: Call, region: str, *rest: Any, **others: Any) -> OpenSpan:
+        """A span of a track in a call; what follows the region as above."""
+        place = track.rank, track.launch, *call, track.block, track.warp
+        return OpenSpan(*place, region, *rest, **others)
+
     @property
-    def rank(self) -> int:
-        """The rank that it is on."""
-        return self.track.rank
+    def track(self) -> Track:
+        """The track that it is on."""
+        return Track(self.rank, self.launch, self.block, self.warp)
+
+    @property
+    def call(self) -> Call:
+        """The call that its launch is."""
+        return Call(self.kernel, self.ordinal)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A send that a kernel recorded."""
+    """A send that a kernel recorded; -1 where it has no peer or slot."""
 
     track: Track
     call: Call
     region: str
-    peer: int | None
-    slot: int | None
+    peer: int
+    slot: int
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class Directory:
         """What is known now; ages count from when this source first saw a wait."""
 
         def age_of(track: Track, region: str, payload: int) -> float:
-            return now_s - self._first_seen_s.setdefault((track, region, payload), now_s)
+            first_s = self._first_seen_s.setdefault((track, region, payload), now_s)
+            return round(now_s - first_s, 1)
 
         return read_run(self._directory, answers, moving=moving, age_of=age_of)
 

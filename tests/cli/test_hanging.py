@@ -14,7 +14,8 @@ import pytest
 from in_process import run_kprof
 from kprof.capture.directory import Capture
 from kprof.capture.processes import Condition
-from kprof.hangs.report import Hang, RankReport, Waiting, write_hang
+from kprof.hangs.report import Hang, RankReport, write_hang
+from kprof.hangs.state import OpenSpan
 from kprof.trace import Trace
 from sealing import check_checksums
 
@@ -75,7 +76,7 @@ def test_the_root_is_said_and_the_capture_is_whole(
 
 
 def test_hang_prints_what_a_capture_keeps(kprof, small: Path) -> None:
-    wait = Waiting(0, 3, "combine", 3, 5, -1, "wait", 1, 17, 31.4)
+    wait = OpenSpan(0, 3, "combine", 3, 5, -1, "wait", 1, 17, 31.4)
     hang = Hang(
         61.0,
         "rank 1 never sent slot 17",

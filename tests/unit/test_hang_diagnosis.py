@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from kprof.hangs.diagnosis import Diagnosis, Kind, diagnose
 from kprof.hangs.graph import components
@@ -24,9 +25,9 @@ CALL = Call("combine", 4)
 SENDERS: dict[str, tuple[str, ...]] = {"wait": ("send",)}
 
 
-def wait(rank: int, peer: int | None, slot: int | None = 7, block: int = 0) -> OpenSpan:
-    region = "wait" if peer is not None else "barrier"
-    return OpenSpan(Track(rank, 4, block), CALL, region, peer, slot)
+def wait(rank: int, peer: int, slot: int = 7, block: int = 0) -> OpenSpan:
+    region = "wait" if peer >= 0 else "barrier"
+    return OpenSpan.of(Track(rank, 4, block), CALL, region, peer, slot)
 
 
 def sent(rank: int, peer: int, slot: int, *, ordinal: int = 4, block: int = 0) -> Sent:
@@ -75,7 +76,7 @@ def test_a_rank_whose_host_gets_on_is_slow() -> None:
 
 def test_a_rank_that_waits_in_an_earlier_launch_is_not_the_root() -> None:
     """Rank 2 cannot launch: its call 3 waits for rank 1, which has ended."""
-    blocked = OpenSpan(Track(2, 3, 0), Call("combine", 3), "wait", 1, 9)
+    blocked = OpenSpan.of(Track(2, 3, 0), Call("combine", 3), "wait", 1, 9)
     gone = replace(state(1), condition=Condition.ENDED)
     waiting = run(state(0, wait(0, 2)), gone, state(2, blocked, num_launches=4))
     assert sentence(waiting) == (
@@ -100,7 +101,7 @@ def test_a_rank_that_is_past_the_call_never_sent() -> None:
     ],
 )
 def test_what_the_flag_holds_says_why_a_send_is_not_seen(held: int, why: str) -> None:
-    blind = replace(wait(0, 1), held=held, wanted=5)
+    blind = structs.replace(wait(0, 1), held=held, wanted=5)
     seen = run(state(0, blind), replace(state(1), records=Records(1, (sent(1, 0, 7),))))
     begin = (
         "rank 1 sent slot 7 in call 4 of combine (block 0), but block 0 of rank 0 does not see it"
@@ -151,9 +152,9 @@ def test_of_a_rank_that_stands_the_announced_spans_are_told() -> None:
     started = {4: frozenset((0, 1))}
     track = Track(1, 4, 1, 2)
     spans = (
-        OpenSpan(track, CALL, "tile", age_s=40.0, start_ticks=100),
-        OpenSpan(track, CALL, "gemm", age_s=31.2, start_ticks=200),
-        OpenSpan(Track(1, 4, 0, 0), CALL, "tile", age_s=12.0, start_ticks=300),
+        OpenSpan.of(track, CALL, "tile", age_s=40.0, start_ticks=100),
+        OpenSpan.of(track, CALL, "gemm", age_s=31.2, start_ticks=200),
+        OpenSpan.of(Track(1, 4, 0, 0), CALL, "tile", age_s=12.0, start_ticks=300),
     )
     silent = replace(state(1), records=Records(1, (before,), started), spans=spans)
     stands = run(state(0, wait(0, 1)), replace(silent, records=Records(0, (), started)))
@@ -230,7 +231,7 @@ def test_a_stopped_rank_is_named_with_what_lets_it_go_on() -> None:
 
 
 def test_blocks_that_never_started_are_the_root_of_a_barrier() -> None:
-    barrier = [wait(0, None, None, block) for block in (0, 1)]
+    barrier = [wait(0, -1, -1, block) for block in (0, 1)]
     records = Records(2, (), {4: frozenset((0, 1))})
     rank = replace(state(0, *barrier, num_blocks=3), records=records)
     other = state(1, wait(1, 0))
@@ -269,7 +270,7 @@ def test_ranks_wait_for_each_other_where_one_could_not_be_asked() -> None:
 
 
 def test_a_wait_without_a_rule_has_no_known_root() -> None:
-    alone = run(state(0, wait(0, None, None)))
+    alone = run(state(0, wait(0, -1, -1)))
     root = diagnose(alone).root
     assert root is not None
     assert root.kind in (Kind.UNKNOWN, Kind.STANDS_STILL)
@@ -280,7 +281,7 @@ def test_nobody_waits() -> None:
 
 
 def test_a_report_has_the_root_the_waits_and_the_ranks() -> None:
-    both = run(state(0, replace(wait(0, 1), age_s=31.4)), state(1, wait(1, 0)))
+    both = run(state(0, structs.replace(wait(0, 1), age_s=31.4)), state(1, wait(1, 0)))
     hang = make_report(both, diagnose(both), 61.23)
     assert (hang.kind, hang.ranks_at_fault, hang.idle_s) == ("cycle", (0, 1), 61.2)
     assert lines_of(hang)[1:] == [

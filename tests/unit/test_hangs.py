@@ -96,7 +96,7 @@ def test_a_rank_that_is_behind_may_wait_for_its_own_kernel() -> None:
 
 def test_the_open_spans_of_a_kernel_that_spins() -> None:
     spans = tuple(
-        OpenSpan(Track(0, 1, block), Call("combine", 1), "gather", age_s=31.0 - block)
+        OpenSpan.of(Track(0, 1, block), Call("combine", 1), "gather", age_s=31.0 - block)
         for block in (2, 1)
     )
     said = diagnose_hosts(RunState({0: spinning(0, spans)}))

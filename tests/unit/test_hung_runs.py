@@ -22,7 +22,8 @@ from kprof.capture.manifest import HangNote, HungCall
 from kprof.capture.names import events_file_name, summary_file_name
 from kprof.errors import CaptureError
 from kprof.export import write
-from kprof.hangs.report import Hang, Waiting, write_hang
+from kprof.hangs.report import Hang, write_hang
+from kprof.hangs.state import OpenSpan
 from kprof.recording.finishing import open_spans
 from kprof.recording.finishing.open_spans import keep_hang, unseen_waits
 from kprof.report.opening import link_to, opening_place
@@ -68,9 +69,9 @@ def exchange() -> TraceBuilder:
     return build
 
 
-def waiting(rank: int, launch: int, block: int, start_ns: int) -> Waiting:
+def waiting(rank: int, launch: int, block: int, start_ns: int) -> OpenSpan:
     slot = 1 - rank | block << 8
-    return Waiting(
+    return OpenSpan(
         rank, launch, "kernel", launch, block, -1, "wait", 1 - rank, block, IDLE_S, start_ns, slot
     )
 
@@ -156,8 +157,8 @@ def test_an_announced_span_becomes_an_open_span(tmp_path: Path) -> None:
     build = exchange()
     whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
 
-    def announced(start_ns: int) -> Waiting:
-        return Waiting(0, 1, "kernel", 1, 0, -1, "send", -1, -1, IDLE_S, start_ns, 1)
+    def announced(start_ns: int) -> OpenSpan:
+        return OpenSpan(0, 1, "kernel", 1, 0, -1, "send", -1, -1, IDLE_S, start_ns, 1)
 
     # The recorded send of the block begins at 1_000_100.
     spans = announced(1_000_100), announced(1_000_180)

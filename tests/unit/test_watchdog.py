@@ -70,7 +70,7 @@ def test_ranks_that_are_idle_or_uneven_do_not_hang() -> None:
     assert findings(Stands(*idle)) == [None] * 3
     call = Call("combine", 0)
     waiting = RankState(
-        0, launches={0: (call, 1)}, waits=(OpenSpan(Track(0, 0, 0), call, "wait", 1, 7),)
+        0, launches={0: (call, 1)}, waits=(OpenSpan.of(Track(0, 0, 0), call, "wait", 1, 7),)
     )
     *before, found = findings(Stands(waiting, RankState(1)))
     assert before == [None] * 2
@@ -81,7 +81,7 @@ def test_ranks_that_are_idle_or_uneven_do_not_hang() -> None:
 def test_a_rank_that_is_slow_to_save_is_asked_again() -> None:
     """It looks like one that holds the interpreter lock, until it has saved."""
     call = Call("combine", 0)
-    wait = OpenSpan(Track(0, 0, 0), call, "wait", 1, 7)
+    wait = OpenSpan.of(Track(0, 0, 0), call, "wait", 1, 7)
     ranks = RankState(0, launches={0: (call, 1)}, waits=(wait,)), RankState(1)
     stacks = {0: ("a.py:1 in main",), 1: ("a.py:1 in main",)}
     slow, saved = Answers(stacks, silent=frozenset({1})), Answers(stacks)
