@@ -19,18 +19,12 @@ POISON = float("nan")
 
 @contextlib.contextmanager
 def joined_group() -> Iterator[Group]:
-    """The process group that torchrun (or kprof record --nproc) defines, or this process alone.
-
-    One that exists already is taken, and left as it is.
-    """
+    """The process group that torchrun (or kprof record --nproc) defines, or this process alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield SoloGroup()
         return
     import torch.distributed as dist
 
-    if dist.is_initialized():
-        yield TorchGroup()
-        return
     # Kernels communicate through symmetric memory; the process group only exchanges handles, on the
     # CPU.
     dist.init_process_group("gloo")

@@ -22,7 +22,7 @@ from kprof_cli.output import note, print_json, print_rows
     is_first_run=Option(
         "--first-run",
         help="Try everything that kprof relies on, on one device: a page for a report about a new "
-        "GPU. Takes a minute or two with compiling.",
+        "GPU. Takes a few minutes with compiling.",
     ),
     device=Option("--device", help='For --first-run: "cpu", "cuda:1" (default: the first GPU).'),
 )

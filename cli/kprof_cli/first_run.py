@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 from kprof.devices.doctor import Check
@@ -32,37 +29,18 @@ _OF_TORCHRUN: Final = re.compile(r"^[EW]\d{4} .*torch/distributed/elastic/", re.
 
 def collectives(device: str) -> Iterator[Check]:
     """Two processes that share memory on this device. Then one check for each variant, on two
-    ranks, or on one where the host has one GPU.
-
-    All run in the same processes. What has no answer then, because it or one before it failed, is
-    tried in processes of its own.
-    """
+    ranks, or on one where the host has one GPU."""
     target = target_of_device(device)
     num_ranks = 2 if target is Target.CPU else min(2, count_devices(target))
-    names = [
-        f"{kernel}:{variant}" for kernel, variants in _VARIANTS.items() for variant in variants
-    ]
-    found = _outcome(_run(2, "shared_memory", device))
-    yield Check("memory between processes", *found, "")
-    answers = _try_together(names, target.value, num_ranks)
-    for name in names:
-        yield answers.get(name) or _try(name, target.value, num_ranks)
+    yield Check("memory between processes", *_outcome(_run(2, "shared_memory", device)), "")
+    for kernel, variants in _VARIANTS.items():
+        for variant in variants:
+            yield _try(kernel, variant, target.value, num_ranks)
 
 
-def _try_together(names: Sequence[str], target: str, num_ranks: int) -> dict[str, Check]:
-    """The checks that came out well, by name."""
-    with tempfile.TemporaryDirectory(prefix="kprof-first-run-") as folder:
-        path = Path(folder) / "answers"
-        path.touch()
-        _run(num_ranks, "small_calls", str(path), target, *names)
-        found = map(json.loads, path.read_text().splitlines())
-        return {name: _check(name, num_ranks, True, text) for name, text in found}
-
-
-def _try(name: str, target: str, num_ranks: int) -> Check:
-    kernel, _, variant = name.partition(":")
+def _try(kernel: str, variant: str, target: str, num_ranks: int) -> Check:
     answer = _run(num_ranks, kernel, "--variant", variant, "--target", target)
-    return _check(name, num_ranks, *_outcome(answer))
+    return Check(f"{kernel} {variant}, {num_ranks} ranks", *_outcome(answer), "")
 
 
 def _outcome(answer: subprocess.CompletedProcess[str] | None) -> tuple[bool, str]:
@@ -73,10 +51,6 @@ def _outcome(answer: subprocess.CompletedProcess[str] | None) -> tuple[bool, str
     printed = answer.stdout if is_ok else _OF_TORCHRUN.split(answer.stderr)[0]
     lines = printed.strip().splitlines() or [f"exit code {answer.returncode}"]
     return is_ok, lines[-1].strip()
-
-
-def _check(name: str, num_ranks: int, is_ok: bool, found: str) -> Check:
-    return Check(f"{name.replace(':', ' ')}, {num_ranks} ranks", is_ok, found, "")
 
 
 def _run(num_ranks: int, module: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
