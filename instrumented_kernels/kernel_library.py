@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from instrumented_kernels.layouts import KernelLaunch, Layout
+from instrumented_kernels.layouts import SHARED, Header, KernelLaunch, Layout, read_header
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import Target
 from kprof.recording.launches.launch_buffer import NULL_BUFFER
@@ -61,15 +61,28 @@ def build_options(device: str) -> BuildOptions:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's folder (kernel.hip, regions.h) and the declarations of its `arguments.py`.
+    """A kernel's folder, with kernel.hip, regions.h and arguments.h.
 
     `tracks_per_block` is how many a recorder reserves; None means one per warp.
     """
 
     folder: Path
-    shape: type[Layout]
-    call: type[Layout]
     tracks_per_block: int | None = None
+
+    @cached_property
+    def header(self) -> Header:
+        """What arguments.h declares."""
+        return read_header(self.folder / "arguments.h", SHARED.constants)
+
+    @property
+    def shape(self) -> type[Layout]:
+        """What the memory of a plan or a call is made for."""
+        return self.header.structs["Shape"]
+
+    @property
+    def call(self) -> type[Layout]:
+        """The arguments of a call."""
+        return self.header.structs["CallArguments"]
 
 
 class KernelLibrary:
@@ -82,9 +95,7 @@ class KernelLibrary:
         self.functions = functions = load_library(source.folder / "kernel.hip", options)
         _declare(functions, source.shape)
         self._kernel_launch = functions.kernel_launch
-        assert functions.kernel_call_bytes() == ctypes.sizeof(source.call), (
-            f"{source.folder.name}: run `python -m instrumented_kernels.layouts`"
-        )
+        assert functions.kernel_call_bytes() == ctypes.sizeof(source.call), source.folder
         self.variants = _names(functions.kernel_variant_name, functions.kernel_num_variants())
         # The names of the kernels that a call of a variant launches, in order.
         self.phases = [

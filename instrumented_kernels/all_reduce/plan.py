@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from instrumented_kernels.all_reduce.arguments import MAX_BLOCKS, CallArguments, GridRule, Shape
 from instrumented_kernels.all_reduce.tuning import tuning_for
 from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from kprof.devices.groups import Group
     from kprof.recording.rank.null_recorder import AnyRecorder
 
+_SOURCE: Final = KernelSource(Path(__file__).parent, tracks_per_block=1)
+_DECLARED: Final = _SOURCE.header.constants
+MAX_BLOCKS: Final = _DECLARED["kMaxBlocks"]
 CPU_BLOCKS: Final = 2
 # The element types of kernel.hip, by the name of the torch dtype.
 ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
@@ -69,7 +71,7 @@ class Plan(KernelPlan):
     ValueError, or TargetError / BuildError of kprof.
     """
 
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+    source = _SOURCE
     _prepared: dict[tuple[Any, ...], PreparedCall]
 
     def __init__(
@@ -87,12 +89,12 @@ class Plan(KernelPlan):
         super().__init__(group, device, timeout_s, schedule_seed, options, ledger)
         sizes = heap_sizes or (_CPU_HEAP_SIZES if self.is_on_cpu else _GPU_HEAP_SIZES)
         functions = self._library.functions
-        functions.all_reduce_capacity.argtypes = [ctypes.POINTER(Shape), ctypes.c_int]
+        functions.all_reduce_capacity.argtypes = [ctypes.POINTER(self.source.shape), ctypes.c_int]
         functions.all_reduce_capacity.restype = ctypes.c_uint64
         self._warps = warps_per_block
         with self.on_device():
             self._allocate(
-                Shape(group.world_size, sizes.packet_bytes, sizes.bulk_bytes),
+                self.source.shape(group.world_size, sizes.packet_bytes, sizes.bulk_bytes),
                 (sizes, warps_per_block),
             )
 
@@ -207,7 +209,8 @@ class Plan(KernelPlan):
         """Blocks and warps per block: as requested, else as the variant requires, else as tuned."""
         rule = self._library.functions.all_reduce_grid_rule(variant_idx)
         world_size = self.group.world_size
-        required = {GridRule.ONE_BLOCK: 1, GridRule.BLOCK_PER_RANK: world_size}.get(rule)
+        blocks_of_rule = {_DECLARED["kOneBlock"]: 1, _DECLARED["kBlockPerRank"]: world_size}
+        required = blocks_of_rule.get(rule)
         if self.is_on_cpu:
             num_blocks, num_warps = CPU_BLOCKS, 1
         else:

@@ -11,7 +11,6 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from instrumented_kernels.all_to_all.arguments import CallArguments, Shape
 from instrumented_kernels.all_to_all.problem import Problem
 from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
@@ -40,7 +39,7 @@ class Plan(KernelPlan):
     Raises ValueError, or TargetError / BuildError of kprof.
     """
 
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments)
+    source = KernelSource(Path(__file__).parent)
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Plan(KernelPlan):
             self._make_call(heap_bytes)
 
     def _make_call(self, heap_bytes: int | None) -> None:
-        shape = Shape(*astuple(self.problem), self.group.world_size)
+        shape = self.source.shape(*astuple(self.problem), self.group.world_size)
         agreed = self.problem, self.variant, self._grid
         self._allocate(shape, agreed, self._heap_bytes(shape, heap_bytes))
         self._call = self._arguments()

@@ -21,7 +21,7 @@ struct NoHeap {
 template <typename Shape>
 using NoWorkspace = NoHeap<Shape>;
 
-// `Arguments` is generated from Python. The host computes the layout once, from `arguments.shape`.
+// The host computes the layout once, from `arguments.shape`.
 template <typename Arguments, typename WorkspaceLayout>
 struct LocalCall : Arguments {
   using CallArguments = Arguments;

@@ -1,8 +1,7 @@
-// Generated from instrumented_kernels/layouts.py by `python -m instrumented_kernels.layouts`. Do not edit.
+// What all kernels and Python share (instrumented_kernels/layouts.py reads the declarations).
 #pragma once
 
-#include <stdint.h>
-#include "kprof/abi.h"
+#include <kprof/abi.h>
 
 namespace shared_layouts {
 
@@ -10,12 +9,11 @@ constexpr uint32_t kMaxRanks = 64;
 
 // What went wrong on this rank. In memory of the host, which looks at it without waiting for the device.
 struct Failure {
-  uint64_t refused;  // input that the kernel refuses, in its own code; 0: none. The plan stays usable
+  uint64_t refused;          // input that the kernel refuses, in its own code; 0: none. The plan stays usable
   uint64_t region_and_peer;  // of the wait that took too long: region + 1 in the high half; 0: none
-  uint64_t epoch_and_slot;  // epoch in the high half
-  uint64_t waited_ms;  // plus 1
+  uint64_t epoch_and_slot;   // epoch in the high half
+  uint64_t waited_ms;        // plus 1
 };
-static_assert(sizeof(Failure) == 32, "Failure size");
 
 // One launch of one phase, kept ready by kernel_library.py.
 struct KernelLaunch {
@@ -28,6 +26,5 @@ struct KernelLaunch {
   uint32_t num_blocks;
   uint32_t threads_per_block;
 };
-static_assert(sizeof(KernelLaunch) == 48, "KernelLaunch size");
 
 }  // namespace shared_layouts

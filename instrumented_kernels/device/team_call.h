@@ -9,7 +9,7 @@ namespace team_call {
 using namespace kprof::platform;
 using memory_layout::Offset;
 
-// `Arguments` is generated from Python. The host computes the layouts once, from `arguments.shape`.
+// The host computes the layouts once, from `arguments.shape`.
 template <typename Arguments, typename HeapLayout, typename WorkspaceLayout>
 struct TeamCall : Arguments {
   using CallArguments = Arguments;

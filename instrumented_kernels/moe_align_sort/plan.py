@@ -8,13 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import LocalPlan, PreparedCall
-from instrumented_kernels.moe_align_sort.arguments import (
-    FEW_EXPERTS,
-    MAX_EXPERTS,
-    MAX_IDS,
-    CallArguments,
-    Shape,
-)
 from instrumented_kernels.tensors import (
     addresses_of,
     check_are_tensors,
@@ -29,6 +22,11 @@ if TYPE_CHECKING:
 
     from kprof.recording.rank.null_recorder import AnyRecorder
 
+_SOURCE: Final = KernelSource(Path(__file__).parent, tracks_per_block=1)
+MAX_EXPERTS: Final = _SOURCE.header.constants["kMaxExperts"]
+FEW_EXPERTS: Final = _SOURCE.header.constants["kFewExperts"]
+# An expert's count shares its word with two flags.
+MAX_IDS: Final = (1 << 30) - 1
 VARIANTS: Final = ("single_block", "dcp", "chained")
 _BLOCK_IDS: Final = 4096  # for which there is a block, up to what fits the device
 # With so few ids `chained` has smaller blocks and tiles: on an H200 8 % faster at 2^16, 4 % at
@@ -78,7 +76,7 @@ class Problem(NamedTuple):
 class Plan(LocalPlan):
     """Calls of moe_align_sort on one device; see LocalPlan."""
 
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+    source = _SOURCE
 
     def __call__(
         self,
@@ -118,7 +116,7 @@ class Plan(LocalPlan):
         num_blocks = kind.num_blocks or self._num_blocks(kind, variant_idx, num_warps)
         slice_vectors = -(-kind.num_ids // (num_blocks * _VECTOR_IDS)) or 1
         arguments = self._filled(
-            Shape(kind.num_ids, kind.num_experts, num_blocks),
+            self.source.shape(kind.num_ids, kind.num_experts, num_blocks),
             block_size=kind.block_size,
             slice_ids=slice_vectors * _VECTOR_IDS,
             num_sorted=kind.capacity,

@@ -16,7 +16,6 @@ from instrumented_kernels.fp8 import (
 )
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
-from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
 from instrumented_kernels.tensors import (
     check_inputs,
     check_tensor,
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
     from kprof.recording.rank.null_recorder import AnyRecorder
 
+_SOURCE: Final = KernelSource(Path(__file__).parent, tracks_per_block=1)
+KEPT_ELEMENTS: Final = _SOURCE.header.constants["kKeptElements"]
 VARIANTS: Final = ("pointwise", "vectors", "shared", "tuned")
 DEFAULT_EPSILON: Final = 1e-6
 _MAX_THREADS: Final = 512
@@ -55,7 +56,7 @@ class Normalised(NamedTuple):
 class Plan(RowsPlan):
     """Calls of rms_norm_fp8 on one device; see LocalPlan. `fp8` is the dtype that it writes."""
 
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+    source = _SOURCE
 
     def __call__(
         self,

@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from instrumented_kernels.fp8 import VECTOR_BYTES, Fp8Plan, are_whole_vectors, check_scale
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
-from instrumented_kernels.skinny_gemm.arguments import (
-    FEW_GROUP_ROWS,
-    FEW_RING_TILES,
-    GROUPS,
-    MAX_TOKENS,
-    RING_WARPS,
-    CallArguments,
-    Shape,
-)
 from instrumented_kernels.tensors import (
     addresses_of,
     check_inputs,
@@ -31,6 +22,19 @@ if TYPE_CHECKING:
 
     from kprof.recording.rank.null_recorder import AnyRecorder
 
+_SOURCE: Final = KernelSource(Path(__file__).parent)
+_DECLARED: Final = _SOURCE.header.constants
+MAX_TOKENS: Final = 32
+FEW_GROUP_ROWS: Final = _DECLARED["kFewGroupRows"]
+# By the lanes of a warp, for blocks with few rows, and with more.
+RING_WARPS: Final = {
+    32: (_DECLARED["kRingWarpsOf32"], _DECLARED["kRingWarpsOf32ManyRows"]),
+    64: (_DECLARED["kRingWarpsOf64"],) * 2,
+}
+GROUPS: Final = {
+    32: (_DECLARED["kGroupsOf32"], _DECLARED["kGroupsOf32ManyRows"]),
+    64: (_DECLARED["kGroupsOf64"],) * 2,
+}
 VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct", "ring", "groups")
 # These load single bytes if addresses or K are not multiples of a vector. The others fall back to
 # `split_k` then.
@@ -107,7 +111,7 @@ class Kind(NamedTuple):
 class Plan(Fp8Plan):
     """Calls of skinny_gemm on one device; see LocalPlan. `fp8` is the dtype of its inputs."""
 
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments)
+    source = _SOURCE
 
     def __call__(
         self,
@@ -175,7 +179,7 @@ class Plan(Fp8Plan):
         if not kind.is_whole and kind.variant not in _ANY_ADDRESS:
             kind = kind._replace(variant="split_k")
         arguments = self._filled(
-            Shape(kind.num_tokens, kind.num_rows, kind.depth),
+            self.source.shape(kind.num_tokens, kind.num_rows, kind.depth),
             is_whole=int(kind.is_whole),
             num_producers=roles.num_producers,
             num_token_producers=roles.num_token_producers,
@@ -222,7 +226,7 @@ class Plan(Fp8Plan):
     def _ring_geometry(self, kind: Kind) -> tuple[int, int]:
         processors = self._num_processors
         num_blocks = _ring_blocks(kind, processors)
-        has_many_rows = _ring_tiles(kind, num_blocks) > FEW_RING_TILES
+        has_many_rows = _ring_tiles(kind, num_blocks) > _DECLARED["kFewRingTiles"]
         num_warps = RING_WARPS[self._library.warp_width][has_many_rows]
         return num_blocks, min(_CPU_WARPS, num_warps) if self.is_on_cpu else num_warps
 

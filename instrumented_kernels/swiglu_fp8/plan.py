@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from instrumented_kernels.fp8 import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows, check_scale
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
-from instrumented_kernels.swiglu_fp8.arguments import CallArguments, Shape
 from instrumented_kernels.tensors import check_inputs, check_tensor, check_variant
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _CPU_THREADS: Final = 64
 class Plan(RowsPlan):
     """Calls of swiglu_fp8 on one device; see LocalPlan. `fp8` is the dtype that it writes."""
 
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+    source = KernelSource(Path(__file__).parent, tracks_per_block=1)
 
     def __call__(
         self,

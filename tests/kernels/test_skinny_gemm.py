@@ -28,8 +28,14 @@ from widths import HAS_ALL_FP8, IS_CPU_TARGET, WARP_WIDTHS, needs_all_fp8
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm import plan as plans
-from instrumented_kernels.skinny_gemm.arguments import GROUPS, RING_WARPS
-from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS, Kind, fastest_variant
+from instrumented_kernels.skinny_gemm.plan import (
+    GROUPS,
+    RING_WARPS,
+    SLOTS,
+    VARIANTS,
+    Kind,
+    fastest_variant,
+)
 from kprof.analysis.replay.graph import Graph, build_graph
 from kprof.analysis.replay.queues import (
     Queue,

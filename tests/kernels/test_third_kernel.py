@@ -1,13 +1,11 @@
-"""A kernel with a plan of its own in a few lines: what the base of plans and the generated layouts must give to any."""
+"""A kernel with a plan of its own in a few lines: what the base of plans and the layouts must give to any."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ranks import KERNELS
-from third_kernel.arguments import HEADER
 from third_kernel.plan import Plan
 from thread_ranks import ThreadGroup, run_threads
 
@@ -22,9 +20,8 @@ FOLDER = Path(__file__).parent / "third_kernel"
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> BuildOptions:
-    replace(HEADER, path=tmp_path / "arguments.h").write()
-    return BuildOptions(Target.CPU, include_dirs=(KERNELS / "device", tmp_path), warp_width=32)
+def options() -> BuildOptions:
+    return BuildOptions(Target.CPU, include_dirs=(KERNELS / "device",), warp_width=32)
 
 
 def test_it_gathers_and_is_recorded(options: BuildOptions, tmp_path: Path) -> None:

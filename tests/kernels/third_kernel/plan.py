@@ -3,18 +3,17 @@
 from pathlib import Path
 
 import torch
-from third_kernel.arguments import CallArguments, Shape
 
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.plan import NOT_RECORDING, KernelPlan
 
 
 class Plan(KernelPlan):
-    source = KernelSource(Path(__file__).parent, Shape, CallArguments)
+    source = KernelSource(Path(__file__).parent)
 
     def __init__(self, group, options, timeout_s=60.0):
         super().__init__(group, timeout_s=timeout_s, options=options)
-        self._allocate(Shape(group.world_size), "all_gather")
+        self._allocate(self.source.shape(group.world_size), "all_gather")
         self._call = self._arguments()
         self._launches = self._sequence([Launch(0, 0, self._call, self._library.grid(0, 1, 1))])
 
