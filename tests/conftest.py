@@ -69,7 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     given, commit = os.environ.get("KPROF_TEST_EVERY"), _commit()
     are_all = all(Path(each).resolve() == Path(__file__).parent for each in config.args)
-    left_out = left_out_of(dear_tests(), commit) if are_all and given is None else set()
+    dear = dear_tests()
+    left_out = left_out_of(dear, commit) if are_all and given is None else set()
     seen: set[str] = set()
 
     def is_chosen(name: str, every: int) -> bool:
@@ -77,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def is_left(item: pytest.Item) -> bool:
         test = item.nodeid.partition("[")[0]
-        if test in left_out:
+        if _decides(item, dear) in left_out:
             return False
         is_first = test not in seen
         seen.add(test)
@@ -92,8 +93,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = left
 
 
+def _decides(item: pytest.Item, dear: list[str]) -> str:
+    """Whether it runs goes by the dearest fixture of its file that it waits for, or else by itself."""
+    test = item.nodeid.partition("[")[0]
+    file = test.partition("::")[0]
+    waits_for = {f"{file}::{name}" for name in getattr(item, "fixturenames", ())}
+    return next((name for name in dear if name in waits_for), test)
+
+
 def dear_tests() -> list[str]:
-    """The tests that dear.py found, the dearest first."""
+    """The tests, and the fixtures of files, that dear.py found, the dearest first."""
     lines = (Path(__file__).parent / "dear.txt").read_text().splitlines()
     return [line.split()[1] for line in lines]
 
@@ -115,14 +124,34 @@ def _cpu_s() -> float:
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, who))
 
 
+# Of the fixtures that tests share, so far.
+_shared_s = 0.0
+
+
+def _note_cost(cost_s: float, name: str) -> None:
+    """With KPROF_TEST_COSTS=FOLDER, notes a processor time there, for dear.py."""
+    if folder := os.environ.get("KPROF_TEST_COSTS"):
+        with (Path(folder) / str(os.getpid())).open("a") as notes:
+            notes.write(f"{cost_s:.2f} {name}\n")
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """With KPROF_TEST_COSTS=FOLDER, notes the processor time of every test there, for dear.py."""
-    folder, begin_s = os.environ.get("KPROF_TEST_COSTS"), _cpu_s()
+    begin_s = _cpu_s() - _shared_s
     yield
-    if folder:
-        with (Path(folder) / str(os.getpid())).open("a") as notes:
-            notes.write(f"{_cpu_s() - begin_s:.2f} {item.nodeid}\n")
+    _note_cost(_cpu_s() - _shared_s - begin_s, item.nodeid)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+    """Whichever test comes first sets up what others wait for, too."""
+    global _shared_s
+    begin_s = _cpu_s() - _shared_s
+    yield
+    if fixturedef.scope != "function" and fixturedef.baseid:
+        cost_s = _cpu_s() - _shared_s - begin_s
+        _shared_s += cost_s
+        _note_cost(cost_s, f"{fixturedef.baseid}::{fixturedef.argname}")
 
 
 def _engine() -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,9 @@ _SPEC.loader.exec_module(conftest)
 COMMITS = [f"commit {number}" for number in range(40)]
 DEAR = sorted(conftest.dear_tests())
 NAMES = ["plain", *(f"sampled[{case}]" for case in range(30)), *DEAR]
+# A fixture that tests of a file share, and a test that is cheap beside it.
+SHARED = "tests/docs/test_own_kernel_page.py::reader"
+NEEDS_SHARED = "tests/docs/test_own_kernel_page.py::test_warps_of_the_queue_are_joined"
 
 
 @pytest.fixture
@@ -29,6 +33,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
     class Item:
         def __init__(self, nodeid: str) -> None:
             self.nodeid = nodeid
+            self.fixturenames = ["reader"] if nodeid == NEEDS_SHARED else []
 
         def get_closest_marker(self, name: str) -> SimpleNamespace | None:
             return SimpleNamespace(args=(3,)) if self.nodeid.startswith(name) else None
@@ -52,6 +57,15 @@ def test_a_commit_tries_a_share_and_many_commits_try_all(
     assert set.union(*of_commits) == set(NAMES)
     num_dear = sum(len(names.intersection(DEAR)) for names in of_commits) / len(COMMITS)
     assert 0.2 < num_dear / len(DEAR) < 0.3
+
+
+def test_a_dear_fixture_decides_for_all_tests_that_wait_for_it(
+    tried: Callable[..., set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "NAMES", [*NAMES, NEEDS_SHARED])
+    monkeypatch.setattr(conftest, "dear_tests", lambda: [*DEAR, SHARED])
+    of_commits = [tried(commit) for commit in COMMITS]
+    assert 0 < sum(NEEDS_SHARED in names for names in of_commits) < len(COMMITS) / 2
 
 
 def test_commits_take_about_as_long_as_each_other(tried: Callable[..., set[str]]) -> None:
