@@ -155,6 +155,6 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@echo "Installing into $(VENV) for development: axe-core, clang-format, hypothesis, import-linter, mkdocs, mypy, pandas-stubs, pytest, ruff, selenium."
+	@echo "Installing into $(VENV) for development: axe-core, clang-format, hypothesis, import-linter, mkdocs, mypy, pandas-stubs, plotly, pytest, ruff, selenium."
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view,dev]'
 	@touch $@

@@ -19,7 +19,7 @@ PICTURES = ROOT / "traces" / "pictures"
 TRACE = ROOT / "traces" / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof"
 RIBBON = ROOT / "traces" / "all_to_all-balanced-4xH200-skew3-264blocks.kprof"
 BLOCKS = "0-11"
-WIDTH, HEIGHT = 1000, 264
+WIDTH, HEIGHT = 1100, 330
 SCREEN = 1280, 800
 
 
@@ -43,7 +43,14 @@ def timeline(page: Path) -> None:
     """Twelve blocks of rank 0 in one launch of dispatch_recv; every fourth serves rank 3."""
     run = kprof.open(TRACE)
     figure = run.select(blocks=BLOCKS).timeline(rank=0, launch=launch_of(run))
-    page.write_text(f"<style>body{{margin:0;background:#fff}}</style>{figure.svg}")
+    figure.update_layout(
+        width=WIDTH,
+        height=HEIGHT,
+        margin={"l": 110, "r": 15, "t": 30, "b": 45},
+        template="plotly_white",
+        xaxis_title="time since the start of dispatch_recv on rank 0, us",
+    )
+    page.write_text("<style>body{margin:0}</style>" + figure.to_html(config={"staticPlot": True}))
 
 
 def launch_of(run: kprof.Run) -> int:

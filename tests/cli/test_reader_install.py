@@ -1,4 +1,4 @@
-"""What reading a capture does without: pyarrow and torch; and how much it installs."""
+"""What reading a capture does without: pyarrow, plotly and torch; and how much it installs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACES = ROOT / "traces"
 ONE, OTHER = (
     TRACES / f"all_reduce-{name}-4xH200.kprof" for name in ("oneshot_lock", "oneshot_serial")
 )
-ABSENT = ("pyarrow", "torch")
+ABSENT = ("pyarrow", "plotly", "torch")
 MOST_BYTES = 300_000_000
 
 # Refuses the packages, as a Python without them does.
@@ -39,6 +39,7 @@ def commands(output: Path) -> list[list[object]]:
         ["info", ONE],
         ["stats", ONE, "--by", "block"],
         ["waits", ONE, "--by", "sender"],
+        ["explain", ONE],
         ["diff", ONE, OTHER],
         ["diff", ONE, OTHER, "-o", output / "diff.html"],
         ["report", ONE, "--json"],
@@ -120,13 +121,13 @@ def needed(sentence: str) -> str:
 
 
 @pytest.mark.slow
-def test_python_says_what_arrow_tables_need():
+def test_python_says_what_figures_and_arrow_tables_need():
     run = refusing(f"""
 import kprof
 from kprof.hangs.asking import ask
 trace = kprof.open({str(ONE)!r})
 assert len(trace.flows()) and len(trace.to_pandas())
-uses = [lambda: trace.query("SELECT 1"), lambda: trace.sql("SELECT 1"),
+uses = [trace.timeline, trace.ribbon, lambda: trace.query("SELECT 1"), lambda: trace.sql("SELECT 1"),
     lambda: trace.batches("SELECT 1"), lambda: ask(trace, for_records=True)]
 for use in uses:
     try:
@@ -135,7 +136,7 @@ for use in uses:
         print(error)
 """)
     packages = [needed(line) for line in run.stdout.splitlines()]
-    assert packages == ["pyarrow"] * 4, run.stderr
+    assert packages == ["plotly"] * 2 + ["pyarrow"] * 4, run.stderr
 
 
 @pytest.mark.slow

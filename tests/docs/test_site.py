@@ -85,10 +85,11 @@ def test_the_notebook_shows_what_its_code_answers(site: Path) -> None:
     page = (site / "notebook.html").read_text()
     assert "100,216 events" in page
     assert page.count("<table") >= 4
-    timeline, ribbon = re.findall(r'<img src="([^"]+)" alt="figure"', page)
+    timeline, ribbon = re.findall(r'<iframe src="([^"]+)"', page)
     assert timeline != ribbon
     assert (site / timeline).exists()
     assert (site / ribbon).exists()
+    assert (site / "figures" / "plotly.js").stat().st_size > 1_000_000
 
 
 @needs_mkdocs

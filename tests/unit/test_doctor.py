@@ -28,7 +28,7 @@ def machine(monkeypatch):
 
 
 def test_what_is_there_needs_no_remedy(machine):
-    packages = {"pyarrow", "torch", "viztracer", "triton", "distributed"}
+    packages = {"pyarrow", "torch", "viztracer", "plotly", "triton", "distributed"}
     checks = machine([CPU, CUDA], packages)
     assert all(check.is_ok and not check.remedy for check in checks.values())
     assert checks["target cuda"].found == "nvcc (13.0); 8 devices"
@@ -39,7 +39,7 @@ def test_what_is_missing_names_its_remedy(machine):
     assert not checks["target cuda"].is_ok
     assert checks["target cuda"].remedy == "install the CUDA toolkit"
     assert checks["torch"].remedy.startswith("pip install torch ")
-    optional = ("pyarrow", "viztracer", "triton", "distributed")
+    optional = ("pyarrow", "viztracer", "plotly", "triton", "distributed")
     assert {checks[name].found for name in optional} == {"not installed"}
 
 

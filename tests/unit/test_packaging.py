@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 # What reading the version, the errors or the help must not load.
-HEAVY = {"torch", "pandas", "duckdb", "pyarrow", "perfetto", "jinja2", "numpy"}
+HEAVY = {"torch", "pandas", "duckdb", "pyarrow", "plotly", "perfetto", "jinja2", "numpy"}
 
 
 @pytest.fixture(scope="module")

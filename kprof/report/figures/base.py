@@ -55,7 +55,7 @@ NUM_TINTS: Final = 8
 
 
 def label(name: object) -> str:
-    """A name from the capture as text of the page."""
+    """A name from the capture as text of the page or of a Plotly figure."""
     return html.escape(printable(str(name)), quote=True)
 
 
@@ -66,7 +66,7 @@ def short(name: object) -> str:
 
 
 def described(span: dict[Any, Any]) -> str:
-    """What a span is, as text of the page."""
+    """What a span is, as text of the page or of a Plotly figure."""
     peer = f", rank {span['peer']}" if span["peer"] >= 0 else ""
     return f"{label(span['region'])}{peer}: {duration(span['end_ns'] - span['start_ns'])}"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -175,17 +174,8 @@ def ribbon(report: Report) -> Figure | None:
     drawn = report.ribbon
     if drawn is None or not (drawn.shares.any() or len(drawn.rows) > MAX_LANES):
         return None
-    return draw(drawn, report.rows("critical_path"), marks_within(report, drawn.over))
-
-
-def draw(
-    drawn: Ribbon,
-    critical_path: Sequence[Mapping[Any, Any]] = (),
-    marks: Sequence[tuple[int, int, int]] = (),
-) -> Figure:
-    """A row for each rank, or for each block of one rank, as `drawn` has them."""
     drawn = _with_the_worst_above(drawn)
-    names = [f"rank {rank}" if block < 0 else f"block {block}" for rank, block in drawn.rows]
+    names = [f"rank {rank}" for rank, _ in drawn.rows]
     height = max(1.0, min(_FEW_HIGH, _LEAST_HEIGHT / len(names)))
     left = 30 + LETTER * max(map(len, names))
     bottom = _TOP + height * len(names)
@@ -196,9 +186,10 @@ def draw(
     drawing.legend(92, 4, legend)
     axis.draw(drawing, _TOP, bottom, f"the start of {drawn.over.what}")
     _names(drawing, drawn, names, left, height)
-    points = _hops(critical_path, drawn)
+    points = _hops(report, drawn)
     box = left, _TOP, WIDTH - 8 - left, height * len(names)
     drawing.add(_cells(drawn, axis, box, points))
+    marks = marks_within(report, drawn.over)
     for number, first, last in marks:
         _mark(drawing, axis, number, first, last)
     title = f"For whom the blocks of every rank wait over {drawn.over.what}"
@@ -209,7 +200,7 @@ def _with_the_worst_above(drawn: Ribbon) -> Ribbon:
     """Of more ranks than have room for their names, the worst culprits come first, so often that
     they have; then all."""
     ranks = [rank for rank, _ in drawn.rows]
-    if len(ranks) <= _MOST_NAMED or drawn.rows[0][1] >= 0:
+    if len(ranks) <= _MOST_NAMED:
         return drawn
     above = [ranks.index(rank) for rank in hues(drawn) if rank in ranks]
     rows = [row for row in above for _ in range(_LABEL_EVERY)] + list(range(len(ranks)))
@@ -238,12 +229,12 @@ def _names(drawing: Drawing, drawn: Ribbon, names: list[str], left: float, heigh
     every = max(1, round(_LABEL_EVERY / height + 0.49))
     # The rows that repeat a culprit's; the name stands beside their middle.
     above = len(names) - len(set(names))
-    for i, (rank, block) in enumerate(drawn.rows):
+    for i, (rank, _) in enumerate(drawn.rows):
         y = _TOP + (i + 0.5) * height
         if i % every == 0 and (i != above or above == 0):
             middle = y + height * (every - 1) / 2 if i < above else y
             drawing.text(left - 18, middle + 4, names[i], "end")
-        if rank in known and block < 0:
+        if rank in known:
             high = min(11.0, height)
             drawing.rect(left - 14, y - high / 2, 10, high, f"culprit-{known[rank]}")
 
@@ -279,11 +270,11 @@ def _cells(
     )
 
 
-def _hops(critical_path: Sequence[Mapping[Any, Any]], drawn: Ribbon) -> list[tuple[int, int]]:
+def _hops(report: Report, drawn: Ribbon) -> list[tuple[int, int]]:
     """The critical path as a line: (ns since the start, row), two points for each stay on a row."""
     row_of = {rank: i for i, (rank, _) in enumerate(drawn.rows)}
     points: list[tuple[int, int]] = []
-    for segment in critical_path:
+    for segment in report.rows("critical_path"):
         row = row_of.get(segment["rank"])
         if row is None:
             continue
@@ -320,7 +311,7 @@ def _data(
     box: tuple[float, ...],
     legend: tuple[tuple[str, str], ...],
     points: list[tuple[int, int]],
-    marks: Sequence[tuple[int, int, int]],
+    marks: list[tuple[int, int, int]],
 ) -> _Data:
     import numpy as np
 

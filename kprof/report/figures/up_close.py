@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.analysis import Finding
-    from kprof.analysis.timeline import Focus
     from kprof.report.model import CallUpClose, Report
 
 _TOP: Final = 24.0
 _HIGH: Final = 17.0
-ROW_HEIGHT: Final = _HIGH - ROW_GAP
 # Bits of a byte.
 _MOST_FINDINGS: Final = 8
 _NONE: Final = 0xFFFF
@@ -67,17 +65,6 @@ def gantt(report: Report) -> Figure | None:
     spans, over = report.spans, report.focus
     if spans.empty:
         return None
-    drawing, axis, top_of = rows_of_blocks(spans, over)
-    its = next(filter(any, (guilty(finding, spans) for finding in report.findings)), None)
-    _draw(drawing, axis, spans.assign(its=its if its is not None else False), top_of)
-    data = _data(report, list(top_of), drawing.width, axis.left) if report.calls_up_close else None
-    return drawing.figure("gantt", f"Spans of single blocks over {over.what}", data)
-
-
-def rows_of_blocks(
-    spans: pd.DataFrame, over: Focus
-) -> tuple[Drawing, TimeAxis, dict[tuple[int, int], float]]:
-    """A drawing with a row for each block of these spans: its axis, and the top of every row."""
     lanes = spans[["rank", "block"]].drop_duplicates().sort_values(["rank", "block"])
     pairs = [(int(rank), int(block)) for rank, block in lanes.to_numpy().tolist()]
     names = [f"rank {rank} block {block}" for rank, block in pairs]
@@ -85,25 +72,29 @@ def rows_of_blocks(
     drawing, axis, left = rows_with_time(names, _HIGH, range_ns, since, _TOP)
     kinds = [kind for kind in CATEGORY_COLORS if (spans["category"] == kind).any()]
     drawing.legend(left, 4, [(kind, kind) for kind in kinds])
-    return drawing, axis, {pair: _TOP + i * _HIGH for i, pair in enumerate(pairs)}
+    row_of = {pair: i for i, pair in enumerate(pairs)}
+    its = next(filter(any, (guilty(finding, spans) for finding in report.findings)), None)
+    _draw(drawing, axis, spans.assign(its=its if its is not None else False), row_of)
+    data = _data(report, pairs, drawing.width, left) if report.calls_up_close else None
+    return drawing.figure("gantt", f"Spans of single blocks over {over.what}", data)
 
 
 def _draw(
-    drawing: Drawing, axis: TimeAxis, spans: pd.DataFrame, top_of: dict[tuple[int, int], float]
+    drawing: Drawing, axis: TimeAxis, spans: pd.DataFrame, row_of: dict[tuple[int, int], int]
 ) -> None:
     """One element for all spans of a category, and of what is nested as deep: a page of thousands
     of elements is slow, and where scripts run, they read the spans."""
     layers: dict[tuple[int, bool, str], list[tuple[float, float, float, float]]] = {}
-    open_ends: dict[float, list[int]] = {}
+    open_ends: dict[int, list[int]] = {}
     in_order = spans.sort_values(["start_ns", "end_ns"], ascending=[True, False])
     for span in in_order.to_dict("records"):
-        top, start_ns, end_ns = (
-            top_of[span["rank"], span["block"]],
+        row, start_ns, end_ns = (
+            row_of[span["rank"], span["block"]],
             span["start_ns"],
             span["end_ns"],
         )
-        ends = open_ends[top] = [end for end in open_ends.get(top, []) if end > start_ns]
-        box = axis(start_ns), top, axis(end_ns) - axis(start_ns), ROW_HEIGHT
+        ends = open_ends[row] = [end for end in open_ends.get(row, []) if end > start_ns]
+        box = axis(start_ns), _TOP + row * _HIGH, axis(end_ns) - axis(start_ns), _HIGH - ROW_GAP
         layers.setdefault((len(ends), bool(span["its"]), span["category"]), []).append(box)
         ends.append(end_ns)
     for (_, is_guilty, category), boxes in sorted(layers.items()):
