@@ -176,6 +176,22 @@ def _processor() -> Iterator[Any]:
 
 
 @pytest.fixture
+def perfetto_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`trace_processor_shell` is in PATH: the same trace processor behind its HTTP."""
+    if missing := _engine().missing_parts():
+        pytest.skip(missing)
+    script = str(Path(__file__).parent / "trace_processor" / "shell.py")
+    path = tmp_path / "bin" / "trace_processor_shell"
+    path.parent.mkdir()
+    path.write_text(
+        f"#!{sys.executable}\nimport runpy, sys\nsys.argv[0] = {script!r}\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
 def processor(_processor: Any) -> Callable[[Path], Any]:
     """Loads a trace file into the trace processor, in place of the one before (see trace_processor/engine.py)."""
 

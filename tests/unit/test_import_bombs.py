@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from foreign_files import att, torch_profiler
+from foreign_files import att, nsys, torch_profiler
 from kprof.errors import ForeignFormatError
 from kprof.importers import import_events
 
@@ -36,6 +38,16 @@ def _torch(folder: Path) -> tuple[str, list[Path]]:
     return "torch_profiler", [path]
 
 
+def _nsys(statements: str) -> Callable[[Path], tuple[str, list[Path]]]:
+    def make(folder: Path) -> tuple[str, list[Path]]:
+        (path,) = nsys.make(folder)
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.executescript(statements)
+        return "nsys", [path]
+
+    return make
+
+
 def _table(**columns: object) -> Callable[[Path], tuple[str, list[Path]]]:
     def make(folder: Path) -> tuple[str, list[Path]]:
         import pyarrow as pa
@@ -49,6 +61,9 @@ def _table(**columns: object) -> Callable[[Path], tuple[str, list[Path]]]:
 
 
 EQUAL_ROWS = dict.fromkeys(("rank", "block", "region", "start_ns", "duration_ns"), [0] * 2_000_000)
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COLUMNS = "1 AS start, 2 AS end, 0 AS deviceId, 7 AS streamId, 1 AS demangledName"
+VIEW = f"DROP TABLE {KERNELS}; CREATE VIEW {KERNELS} AS SELECT {COLUMNS}"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +73,33 @@ EQUAL_ROWS = dict.fromkeys(("rank", "block", "region", "start_ns", "duration_ns"
         (_table(**EQUAL_ROWS), "claims 2,000,000 rows in"),
         (_table(**{f"c{i}": [1] for i in range(5000)}), "has no column .{1,500}$"),
         (_torch, "too large"),
+        (_nsys(VIEW), "is a view"),
+        (_nsys(VIEW.replace(KERNELS, KERNELS.lower())), "is a view"),
+        (
+            _nsys(
+                "DROP TABLE StringIds; CREATE VIEW StringIds AS SELECT 1 AS id, zeroblob(900000000) AS value"
+            ),
+            "is a view",
+        ),
+        (
+            _nsys(
+                "DROP TABLE StringIds; CREATE TABLE StringIds (id, "
+                "value AS (hex(zeroblob(400000000)))); INSERT INTO StringIds VALUES (1)"
+            ),
+            "generated columns",
+        ),
+        (
+            _nsys(
+                "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = "
+                f"'CREATE VIEW {KERNELS} AS SELECT {COLUMNS}' WHERE name = '{KERNELS}'"
+            ),
+            "malformed|is a view",
+        ),
+        pytest.param(
+            _nsys("UPDATE StringIds SET value = hex(zeroblob(2000000))"),
+            "too big",
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="has no limit to set"),
+        ),
     ],
 )
 def test_a_file_that_costs_more_than_it_holds_is_one_sentence(
@@ -69,6 +111,20 @@ def test_a_file_that_costs_more_than_it_holds_is_one_sentence(
         import_events(kind, files, tmp_path / "run.kprof")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before_kb + 300_000
     assert not (tmp_path / "run.kprof").exists()
+
+
+def test_a_name_is_kept_once_for_all_its_kernels(tmp_path: Path) -> None:
+    """A join gave each of 20,000 kernels its own copy of a name of 900 kB: 18 GB."""
+    (path,) = nsys.make(tmp_path)
+    rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            f"UPDATE StringIds SET value = hex(zeroblob(450000)) WHERE id = 1; {rows} "
+            f"INSERT INTO {KERNELS} SELECT 1000 * i, 1000 * i + 500, 0, 7, 1, 1, 1, 4, 128 FROM n"
+        )
+    ended = _imported(path, "RLIMIT_AS", 4 << 30)
+    assert ended.returncode in (0, 1), ended.stderr[-2000:]
+    assert "Traceback" not in ended.stderr
 
 
 def test_one_long_name_does_not_make_all_names_long(tmp_path: Path) -> None:

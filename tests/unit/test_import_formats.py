@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from guises import MADE, check_damage, check_guise
@@ -17,6 +17,7 @@ from foreign_files import Row, from_first
 from kprof.errors import ForeignFormatError
 from kprof.importers import detect, format_names, import_events
 from kprof.importers.foreign import ReadOptions
+from kprof.importers.formats.perfetto import labels_of
 
 FORMATS = foreign_files.modules()
 # `python tests/fuzz/guises.py` tries any number of them.
@@ -38,8 +39,12 @@ def test_every_format_has_a_file_and_a_second_reader() -> None:
 
 
 @pytest.mark.parametrize("what", MADE)
-def test_a_second_reader_reads_the_same(what: str, tmp_path: Path) -> None:
+def test_a_second_reader_reads_the_same(
+    what: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     name, make = MADE[what]
+    if name == "perfetto":
+        request.getfixturevalue("perfetto_shell")
     files = make(tmp_path)
     assert detect(files) == name
     options = ReadOptions(tick_ns=0.5) if name in HALF_NS else None
@@ -114,6 +119,46 @@ def test_a_plugin_that_cannot_be_loaded_is_named(plugin: None, tmp_path: Path) -
     (tmp_path / "events.txt").write_text("#mine\n0 3 100 5\n0 4 101 6\n")
     with pytest.raises(ForeignFormatError, match=r"plug-in for format mine .* cannot be loaded"):
         detect([tmp_path / "events.txt"])
+
+
+def test_without_perfettos_trace_processor_a_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(
+        ForeignFormatError, match=r"trace_processor_shell must read, and that is not in PATH"
+    ):
+        import_events(None, FORMATS["perfetto"].make(tmp_path), tmp_path / "run.kprof")
+
+
+def test_what_perfettos_trace_processor_refuses_is_a_line(
+    perfetto_shell: None, tmp_path: Path
+) -> None:
+    (file,) = FORMATS["perfetto"].make(tmp_path)
+    file.write_bytes(b"neither a trace nor text" * 9)
+    with pytest.raises(ForeignFormatError, match=r"trace_processor_shell cannot read .*trace"):
+        import_events("perfetto", [file], tmp_path / "run.kprof")
+
+
+def test_tracks_of_one_name_are_not_one_block() -> None:
+    def track(number: int, **of: object) -> SimpleNamespace:
+        none = dict.fromkeys(("parent_id", "tid", "thread", "upid", "pid", "process"))
+        return SimpleNamespace(id=number, name="", **none | of)
+
+    rows = [
+        track(1, upid=1, pid=10, process="python", tid=5, thread="worker"),
+        track(2, upid=1, pid=10, process="python", tid=6, thread="worker"),
+        track(3, upid=2, pid=11, process="python", tid=7, thread="main"),
+        track(4, upid=3, pid=12, process="other", tid=8),
+        track(5, upid=3, pid=12, process="other", tid=8),
+    ]
+    found = labels_of(rows, {1, 2, 3, 4})
+    assert found == {
+        1: ("python 10", "worker 1"),
+        2: ("python 10", "worker 2"),
+        3: ("python 11", "main"),
+        4: ("other", "8"),
+    }
 
 
 @pytest.mark.parametrize(

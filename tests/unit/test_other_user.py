@@ -147,7 +147,7 @@ def test_what_is_planted_is_no_file_to_import(
     shared: Path, thesis: Path, victim: subprocess.Popen[bytes], tmp_path: Path, name: str
 ) -> None:
     plant(name, shared / "trace.json", victim.pid, thesis)
-    for kind in (None, "chrome", "flight_recorder"):
+    for kind in (None, "chrome", "nsys", "flight_recorder"):
         with pytest.raises(ForeignFormatError):
             import_events(kind, [shared / "trace.json"], tmp_path / "run.kprof")
     assert not (tmp_path / "run.kprof").exists()

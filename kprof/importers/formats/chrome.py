@@ -118,6 +118,13 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     found = Collector()
     events = read_chrome(file, found).traceEvents
     tick_ns, clock = from_options("microseconds, as the format says", options.tick_ns, 1000.0)
+    return _without_rank(from_chrome(file, events, found, tick_ns, clock), options)
+
+
+def from_chrome(
+    file: Path, events: Sequence[ChromeEvent], found: Collector, tick_ns: float, clock: Taken
+) -> ForeignEvents:
+    """Events as captures have them: the process is the rank, the thread the block."""
     ranks, rank_source = _ids("rank", "pid", events, MAX_RANKS)
     blocks, block_source = _ids("block", "tid", events, 1 << 31)
     for event in sorted(events, key=event_time):
@@ -130,7 +137,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     if len(foreign) == 0 and found.left_out:
         counts = ", ".join(f"{what}: {number:,}" for what, number in found.left_out.items())
         raise ForeignFormatError(f"{file} has no complete span and no instant ({counts})")
-    return _without_rank(foreign, options)
+    return foreign
 
 
 def _collect(found: Collector, event: ChromeEvent, place: Place) -> None:

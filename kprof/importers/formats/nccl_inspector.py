@@ -1,0 +1,137 @@
+"""Logs of NCCL's Inspector: a JSON object per line and collective, one file per rank.
+
+A line says how long the collective took. With NCCL_INSPECTOR_DUMP_VERBOSE=1 it has the times at
+which the host saw its channels begin and end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kprof.errors import ForeignFormatError
+from kprof.importers.collector import Collector, Place
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
+from kprof.importers.reading import read_bytes
+from kprof.regions import Category
+
+_TICK_NS: Final = 1000.0
+
+
+class _Header(msgspec.Struct):
+    rank: int
+    id: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    dump_timestamp_us: int = 0
+
+
+class _Channel(msgspec.Struct):
+    channel_id: int = 0
+    kernel_start_ts: int = 0
+    kernel_stop_ts: int = 0
+
+
+class _Times(msgspec.Struct):
+    kernel_events: list[_Channel] = []
+
+
+class _Collective(msgspec.Struct):
+    coll: str
+    coll_sn: int
+    coll_exec_time_us: int
+    coll_msg_size_bytes: int = 0
+    event_trace_ts: _Times | None = None
+
+
+class _Pair(msgspec.Struct):
+    p2p: str
+    p2p_sn: int
+    p2p_exec_time_us: int
+    p2p_peer: int = -1
+    p2p_msg_size_bytes: int = 0
+    event_trace_ts: _Times | None = None
+
+
+class _Line(msgspec.Struct):
+    header: _Header
+    metadata: _Metadata
+    coll_perf: _Collective | None = None
+    p2p_perf: _Pair | None = None
+
+
+def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
+    found = Collector()
+    has_guess = False
+    for path in files:
+        for line in _lines(path, found):
+            perf = line.coll_perf
+            pair = line.p2p_perf
+            if perf is not None:
+                name, number, took_us = perf.coll, perf.coll_sn, perf.coll_exec_time_us
+                times, peer = perf.event_trace_ts, -1
+            elif pair is not None:
+                name, number, took_us = pair.p2p, pair.p2p_sn, pair.p2p_exec_time_us
+                times, peer = pair.event_trace_ts, pair.p2p_peer
+            else:
+                found.left_out["lines without a collective"] += 1
+                continue
+            launch = found.launch((line.header.id, name, peer, number), name)
+            place = Place(line.header.rank, launch=launch)
+            channels = [
+                each
+                for each in (times.kernel_events if times else [])
+                if 0 < each.kernel_start_ts <= each.kernel_stop_ts
+            ]
+            for each in channels:
+                at = place._replace(block=each.channel_id)
+                span_us = each.kernel_stop_ts - each.kernel_start_ts
+                found.span(at, name, each.kernel_start_ts, span_us)
+            if not channels:
+                has_guess = True
+                found.span(place, name, line.metadata.dump_timestamp_us - took_us, took_us)
+    guess = Guess("us of the host; an end is when the line was written")
+    return found.events(
+        files[0],
+        _TICK_NS,
+        # How much of it was waiting, nobody knows.
+        category=Category.OTHER,
+        taken=taken_from(
+            rank="header.rank",
+            block="channel_id, else 0",
+            launch="id and number of the collective",
+            clock=guess if has_guess else "us of the host",
+        ),
+    )
+
+
+def _lines(path: Path, found: Collector) -> Iterator[_Line]:
+    """The last line of a program that was killed may be cut short."""
+    is_any = False
+    for text in read_bytes(path, "a log of NCCL's Inspector").splitlines():
+        if not text.strip():
+            continue
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found.left_out["lines that are not whole"] += 1
+            continue
+        is_any = True
+        yield line
+    if not is_any:
+        raise ForeignFormatError(f"{path} has no line of NCCL's Inspector; check the file")
+
+
+FORMAT: Final = Format(
+    _read,
+    lambda sample: sample.has("header", "metadata", "dump_timestamp_us"),
+    takes_many=True,
+    tool="NCCL's Inspector: its JSON lines",
+    brings="how long each collective took; verbose: its channels as the host saw them",
+    lacks="the GPU's times; begins where it is not verbose",
+    tested="by its source (format v4.0, NCCL 2.30)",
+)
