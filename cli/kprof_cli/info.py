@@ -231,25 +231,54 @@ _MAX_PAIRS = 55
 
 
 def _print_pairs(pairs: Sequence[PairClock]) -> None:
-    """The clock of the second rank minus that of the first. How a bound was found is in the JSON:
-    round trips, closures of triangles, other paths."""
-    widest = sorted(pairs, key=lambda pair: -pair.bound_ns)[:_MAX_PAIRS]
-    _print_table([_pair_row(pair) for pair in sorted(widest, key=lambda pair: (pair.a, pair.b))])
-    if len(widest) < len(pairs):
-        left_out = len(pairs) - len(widest)
-        say(f"... {left_out:,} more pairs with narrower bounds; --json has them all")
+    shown = sorted(
+        sorted(pairs, key=lambda pair: -pair.bound_ns)[:_MAX_PAIRS],
+        key=lambda pair: (pair.a, pair.b),
+    )
+    _print_table([_pair_row(pair) for pair in shown])
+    for pair in shown:
+        if pair.others_ns:
+            say(f"{'corner':<9}{_describe_corner(pair)}")
+    if len(shown) < len(pairs):
+        say(f"... {len(pairs) - len(shown):,} more pairs with narrower bounds; --json has them all")
 
 
 def _pair_row(pair: PairClock) -> dict[str, object]:
+    """The clock of the second rank minus that of the first, and its error bound."""
     return {
         "pair": f"{pair.a} - {pair.b}",
         "offset": format_ns(pair.offset_ns),
         # Adding 0.0 turns -0.000 into 0.000.
         "drift": f"{round(pair.drift_ppm, 3) + 0.0:+.3f} ppm",
         "bound": format_ns(pair.bound_ns),
+        "bound from": _bound_from(pair),
         "worst-case bound": format_ns(pair.rigorous_bound_ns),
+        "round trip": format_ns(pair.round_trip_ns) if pair.round_trip_ns else "-",
+        "residue": "-" if pair.residue_ns is None else format_ns(pair.residue_ns),
+        "rounds": f"{pair.num_rounds:,}",
+        "calibrations": pair.num_calibrations,
         "method": pair.method,
     }
+
+
+def _describe_corner(pair: PairClock) -> str:
+    """What other paths say of a pair, and what follows."""
+    others = ", ".join(
+        f"{name} {'+' * (ns > 0)}{format_ns(ns)}" for name, ns in pair.others_ns.items()
+    )
+    is_checked = pair.bound_ns < pair.rigorous_bound_ns
+    return (
+        f"{pair.a} - {pair.b} through their host, beside the ping-pong: {others}; the farthest is "
+        f"{format_ns(pair.disagreement_ns)} off, and the bound is "
+        + ("that with the noise and the drift" if is_checked else "half a round trip")
+    )
+
+
+def _bound_from(pair: PairClock) -> str:
+    """What the bound of a pair rests on."""
+    if pair.bound_ns == pair.rigorous_bound_ns:
+        return "causality"
+    return "triangles" if pair.residue_ns is not None else "other paths" if pair.others_ns else "-"
 
 
 def _loss_rows(ranks: Sequence[RankInfo]) -> list[dict[str, object]]:

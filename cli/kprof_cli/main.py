@@ -58,6 +58,7 @@ app.command(epilog="Example: kprof clean")(cleaning.clean)
 app.command(epilog="Example: kprof watch run.kprof --metrics 9400")(watching.watch)
 for command in (reading.info, reading.stats, reading.waits, reporting.report, reading.query):
     app.command()(command)
+app.command()(reporting.explain)
 app.command()(reporting.diff)
 app.command(epilog="Example: kprof verify run.kprof --finding 1")(verifying.verify)
 app.command(epilog="Example: kprof plot run.kprof ribbon -o ribbon.svg")(plotting.plot)

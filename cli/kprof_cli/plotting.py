@@ -28,7 +28,9 @@ class Picture(str, Enum):
         help="ribbon: for whom ranks wait, over time; timeline: what they do, over time; waits: "
         "who waits for whom; regions: time by region; imbalance: work of every block."
     ),
-    output=Option("-o", "--output", help="An .svg file. Default, ribbon only: the terminal."),
+    output=Option(
+        "-o", "--output", help="An .svg or .png file. Default, ribbon only: the terminal."
+    ),
 )
 def plot(
     run: Path,
@@ -37,14 +39,15 @@ def plot(
     output: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Draw one picture of a capture: SVG, or the wait ribbon in the terminal."""
+    """Draw one picture of a capture: SVG, PNG, or the wait ribbon in the terminal."""
     from kprof import report as reports
 
     if output is not None:
         reports.check_picture(output, force=force)
     elif what is not Picture.RIBBON:
         raise BadParameter(
-            f"only ribbon is drawn in a terminal; add -o {what.value}.svg", param_hint="WHAT"
+            f"only ribbon is drawn in a terminal; add -o {what.value}.svg or -o {what.value}.png",
+            param_hint="WHAT",
         )
     summary = open_summary(run, selection, None)
     with progress_bar() as progress:

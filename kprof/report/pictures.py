@@ -1,14 +1,18 @@
-"""One figure of a report as an SVG file of its own, which every program draws."""
+"""One figure of a report as a file: SVG that every program draws, or a PNG of it."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from kprof.capture.output import refuse_existing, replacing
-from kprof.errors import SelectionError, UnknownFormatError
+from kprof.errors import ExportError, SelectionError, UnknownFormatError
 from kprof.report.figures import (
     PALETTE,
     RIBBON_COLORS,
@@ -29,6 +33,17 @@ PICTURES: Final[dict[str, Callable[[Report], Figure | None]]] = {
     "regions": regions,
     "imbalance": lambda report: block_heatmap(report, "work_ns", "work"),
 }
+_SUFFIXES: Final = (".svg", ".png")
+# What draws a PNG.
+_BROWSERS: Final = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+)
+_BROWSER_TIMEOUT_S: Final = 120
 _VARIABLE: Final = re.compile(r"var\(--([\w-]+)\)")
 # Paper is white.
 _COLORS: Final = {name: light for name, (light, _) in (PALETTE | RIBBON_COLORS).items()} | {
@@ -41,15 +56,17 @@ _COLORS: Final = {name: light for name, (light, _) in (PALETTE | RIBBON_COLORS).
 
 
 def check_picture(path: Path, *, force: bool = False) -> None:
-    """Raise what `write_picture` would of the file's name, before the work: UnknownFormatError or
-    OutputExistsError."""
-    if path.suffix.lower() != ".svg":
-        raise UnknownFormatError(f"{path}: pictures are .svg; give the file such a name")
+    """Raise what `write_picture` would of the file's name, before the work: UnknownFormatError,
+    OutputExistsError, or ExportError where nothing can draw a PNG."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UnknownFormatError(f"{path}: pictures are .svg or .png; give the file such a name")
     refuse_existing(path, force=force)
+    if path.suffix.lower() == ".png":
+        _browser()
 
 
 def write_picture(report: Report, kind: str, path: Path, *, force: bool = False) -> Path:
-    """Write the figure `kind`, one of PICTURES.
+    """Write the figure `kind`, one of PICTURES. A PNG has two pixels for each of the figure's.
 
     Raises SelectionError where the report has no data for it, UnknownFormatError,
     OutputExistsError unless `force`, and ExportError when the file cannot be written.
@@ -58,8 +75,10 @@ def write_picture(report: Report, kind: str, path: Path, *, force: bool = False)
     figure = PICTURES[kind](report)
     if figure is None:
         raise _nothing(kind)
+    svg = standalone(figure)
+    data = _png(svg) if path.suffix.lower() == ".png" else svg.encode()
     with replacing(path, force=force) as file:
-        file.write(standalone(figure).encode())
+        file.write(data)
     return path
 
 
@@ -96,3 +115,43 @@ def standalone(figure: Figure) -> str:
     named = head.replace("<svg", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}"', 1)
     ground = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
     return f'{named} height="{height}"><style>{style}</style>{patterns}{ground}{body}\n'
+
+
+def _browser() -> str:
+    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if found is None:
+        raise ExportError(
+            "a PNG is drawn by chromium or google-chrome, and neither is on PATH; install one, or "
+            "name the file .svg, which needs none"
+        )
+    return found
+
+
+def _png(svg: str) -> bytes:
+    """The picture as a browser without a window draws it."""
+    with tempfile.TemporaryDirectory(prefix="kprof-plot-") as folder:
+        page, picture = Path(folder) / "picture.svg", Path(folder) / "picture.png"
+        page.write_text(svg, encoding="utf-8")
+        width, height = re.findall(r' (?:width|height)="([\d.]+)"', svg)[:2]
+        command = [
+            _browser(),
+            "--headless",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--force-device-scale-factor=2",
+            f"--user-data-dir={folder}/profile",
+            f"--window-size={width},{-(-float(height) // 1):.0f}",
+            f"--screenshot={picture}",
+            page.as_uri(),
+        ]
+        # Chromium's own sandbox refuses root, as in most containers; the page is our own drawing.
+        if os.geteuid() == 0:
+            command.insert(1, "--no-sandbox")
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=_BROWSER_TIMEOUT_S)
+            return picture.read_bytes()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ExportError(
+                f"{command[0]} did not draw the picture ({type(error).__name__}); name the file "
+                ".svg instead"
+            ) from error

@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from in_process import run_kprof
 from kprof.report import DiffReport, render_diff_markdown
@@ -23,6 +25,7 @@ JSON_COMMANDS = {
     "waits": (),
     "query": ("SELECT 1 AS one",),
     "report": (),
+    "explain": (),
 }
 
 
@@ -49,6 +52,8 @@ def test_json_says_its_version_and_the_docs_name_its_fields(kprof, small, comman
     elif command == "info":
         fields = {"path", "size_bytes", "losses", "causality", "ranks", "alignment", "command"}
         assert fields <= set(document)
+    elif command == "explain":
+        fields = set(document) - {"schema_version"}
     else:
         fields = set(document) - {"schema_version"}
     assert fields <= set(re.findall(r"\w+", described))
@@ -99,6 +104,26 @@ def test_waits_of_a_kernel_without_any_say_so(kprof, tmp_path):
     assert kprof("import", table, "-o", tmp_path / "run.kprof").code == 0
     assert "no region of this capture is a wait" in kprof("waits", tmp_path / "run.kprof").err
     assert "no wait" not in kprof("waits", TRACE).err
+
+
+def test_a_recorded_demo_tells_a_story_and_its_commands_work_as_printed(kprof, tmp_path):
+    output = tmp_path / "demo"
+    line = ["demo", "--recorded", "--kernel", "all_reduce", "-o", output, "--no-open"]
+    ran = kprof(*line)
+    assert ran.code == 0, ran.err
+    story, *named, after = ran.out.splitlines()
+    index = tomllib.loads((ROOT / "traces" / "index.toml").read_text())
+    assert story == index["all_reduce-oneshot_serial-4xH200.kprof"]["shows"]
+    assert after.strip() == index["all_reduce-oneshot-4xH200.kprof"]["shows"]
+    parts = {line.split(None, 1)[0]: line.split(None, 1)[1] for line in named}
+    assert list(parts) == ["finding", "capture", "trace", "report", "next"]
+    assert "would save up to 74 %" in parts["finding"]
+    assert "--finding" in (output / "report.html").read_text()
+    words = shlex.split(parts["next"])
+    assert kprof(*words[words.index("diff") :]).code == 0
+    assert "a call" in (output / "diff.html").read_text()
+    assert kprof(*line).code == 1
+    assert kprof(*line, "--force").code == 0
 
 
 def test_commands_that_are_printed_work_where_kprof_has_no_name(monkeypatch, tmp_path):

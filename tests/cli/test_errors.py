@@ -206,6 +206,7 @@ def test_help_and_version(kprof):
         "stats",
         "waits",
         "report",
+        "explain",
         "export",
         "view",
         "query",

@@ -136,15 +136,37 @@ def test_info_shows_every_pair_of_clocks(kprof, small):
         "num_rounds": 4000,
         "num_calibrations": 3,
         "method": "test ping-pong",
+        "round_trip_ns": 1170.0,
+        "residue_ns": 20.0,
     }
     manifest = json.loads((small / "manifest.json").read_text())
     manifest["alignment"] |= {"pairs": [pair], "notes": ["a word of caution"]}
     write_manifest(small, manifest)
     out = kprof("info", small).out
     row = next(line for line in out.splitlines() if line.strip().startswith("0 - 1"))
-    assert " ".join(row.split()) == ("0 - 1 -1.20 us +2.500 ppm 180 ns 600 ns test ping-pong")
+    assert " ".join(row.split()) == (
+        "0 - 1 -1.20 us +2.500 ppm 180 ns triangles 600 ns 1.17 us 20 ns 4,000 3 test ping-pong"
+    )
     assert "a word of caution" in out
     assert "within 180 ns" in out
+
+
+def test_info_shows_what_other_paths_say_of_two_clocks(kprof, small):
+    pair = {"a": 0, "b": 1, "offset_ns": -1200.0, "drift_ppm": 2.5, "bound_ns": 95.0}
+    pair |= {"rigorous_bound_ns": 520.0, "num_rounds": 1, "num_calibrations": 2, "method": "test"}
+    pair |= {"others_ns": {"common view": 31.0, "two ways": -12.4}}
+    manifest = json.loads((small / "manifest.json").read_text())
+    manifest["alignment"] |= {"pairs": [pair]}
+    write_manifest(small, manifest)
+    out = kprof("info", small).out
+    corner = "0 - 1 through their host, beside the ping-pong: common view +31 ns, two ways -12 ns; "
+    assert f"{corner}the farthest is 31 ns off, and the bound is that with the noise and the" in out
+    assert "other paths" in out
+    manifest["alignment"]["pairs"][0]["bound_ns"] = 520.0
+    write_manifest(small, manifest)
+    assert (
+        "the farthest is 31 ns off, and the bound is half a round trip" in kprof("info", small).out
+    )
 
 
 def test_info_gives_a_rank_the_offset_that_its_pair_has(kprof, small):
@@ -479,3 +501,14 @@ def test_view_shows_an_exported_trace_too(kprof, small, tmp_path):
     result = kprof("view", file, "--local", "--no-open", "--port", 0, "--timeout", 0.1)
     assert result.code == 0
     assert "127.0.0.1" in result.err
+
+
+def test_explain_says_what_would_make_the_run_shorter(kprof, small):
+    result = kprof("explain", small)
+    assert result.code == 0
+    parsed = json.loads(kprof("explain", small, "--json").out)
+    assert parsed["num_calls"] >= len(parsed["calls"])
+    assert parsed["rest"]["sentence"] in result.out
+    for finding in parsed["findings"]:
+        assert finding["gain_ns"] > 0
+        assert finding["sentence"]

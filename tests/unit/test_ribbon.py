@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -18,7 +19,7 @@ from kprof.analysis import Summary
 from kprof.analysis.ribbon import NOBODY, Ribbon, ribbon
 from kprof.analysis.summary import CLOSED_SPANS, WAIT
 from kprof.analysis.timeline import focus
-from kprof.errors import OutputExistsError, SelectionError, UnknownFormatError
+from kprof.errors import ExportError, OutputExistsError, SelectionError, UnknownFormatError
 from kprof.report.figures import all_figures
 from kprof.report.figures.ribbon import CULPRITS as COLORS
 from kprof.report.figures.ribbon import OWN, color_of, png, rgb
@@ -235,9 +236,24 @@ def test_every_picture_is_an_svg_of_its_own(
     assert [name for name in classes if not re.search(rf"\.{name}[ ,]", text)] == []
 
 
-def test_a_picture_of_another_format_is_refused(report: reports.Report, tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormatError, match=r"pictures are \.svg"):
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_png_shows_the_colours(report: reports.Report, tmp_path: Path) -> None:
+    data = reports.write_picture(report, "ribbon", tmp_path / "ribbon.png").read_bytes()
+    width, height = struct.unpack_from(">II", data, 16)
+    assert width == 2000
+    assert height > 500
+    assert len(data) > 10_000
+
+
+def test_a_png_without_a_browser_is_refused_in_a_sentence(
+    report: reports.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ExportError, match=r"name the file \.svg"):
         reports.write_picture(report, "ribbon", tmp_path / "ribbon.png")
+    with pytest.raises(UnknownFormatError, match=r"\.svg or \.png"):
+        reports.write_picture(report, "ribbon", tmp_path / "ribbon.pdf")
 
 
 def test_a_picture_is_not_overwritten_and_one_without_data_is_refused(
