@@ -19,13 +19,11 @@ import ctypes
 import os
 import time
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.capture.processes import Condition, process_of
+from kprof.devices.groups import Group
 from kprof.devices.symmetric import SymmetricHeap
-
-if TYPE_CHECKING:
-    from kprof.devices.groups import Group
 
 # A rank can never be this many calls ahead of another, because the queue of a GPU holds 1024
 # launches.

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from instrumented_kernels.kernel_library import (
     KernelBuilds,
@@ -18,12 +18,11 @@ from instrumented_kernels.kernel_library import (
 )
 from instrumented_kernels.layouts import Failure, Layout
 from kprof.devices import gpu
+from kprof.devices.build import BuildOptions
+from kprof.devices.on_use import torch
 from kprof.devices.targets import Target
 from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 from kprof.regions import RegionTable
-
-if TYPE_CHECKING:
-    from kprof.devices.build import BuildOptions
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 NOT_RECORDING: Final = NullRecorder()
@@ -127,6 +126,4 @@ class DevicePlan:
 
 def _pinned(num_bytes: int) -> Any:
     """Zeroed host memory that kernels can write."""
-    import torch
-
     return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

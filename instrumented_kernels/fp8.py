@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from instrumented_kernels.kernel_library import build_options
 from instrumented_kernels.local_plan import LocalPlan, PreparedCall
 from instrumented_kernels.tensors import addresses_of, check_tensor, is_symbolic
+from kprof.devices.build import BuildOptions
+from kprof.devices.on_use import torch
 from kprof.devices.targets import Target
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.devices.build import BuildOptions
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _FNUZ_ARCHS = ("gfx940", "gfx941", "gfx942")
 _ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
@@ -27,8 +24,6 @@ VECTOR_LENGTH: Final = 8
 
 def fp8_dtype(options: BuildOptions) -> torch.dtype:
     """torch.float8_e4m3fn or torch.float8_e4m3fnuz; on the CPU target as -DKPROF_FP8_FNUZ says."""
-    import torch
-
     is_fnuz = (
         ("KPROF_FP8_FNUZ", "1") in options.defines
         if options.target is Target.CPU
@@ -39,8 +34,6 @@ def fp8_dtype(options: BuildOptions) -> torch.dtype:
 
 def fp8_dtype_of(device: torch.device) -> torch.dtype:
     """The same for a device of this process; of "meta", which is none, that of its GPU or CPU."""
-    import torch
-
     name = str(device)
     if device.type == "meta":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -73,7 +66,6 @@ def check_scale(scale: float) -> None:
 
 def count_far(got: torch.Tensor, wanted: torch.Tensor) -> int:
     """The number of elements that differ from torch's by more than one fp8 step, NaNs aside."""
-    import torch
 
     def ordinal(values: torch.Tensor) -> torch.Tensor:
         code = values.view(torch.uint8).int()

@@ -1,7 +1,7 @@
 """The command line of kernels that turn rows of 16-bit floats into fp8."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -9,9 +9,7 @@ from instrumented_kernels import options
 from instrumented_kernels.fp8 import Fp8Plan
 from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
-
-if TYPE_CHECKING:
-    import torch
+from kprof.devices.on_use import torch
 
 Plan = TypeVar("Plan", bound=Fp8Plan)
 
@@ -67,8 +65,6 @@ def rows_app(
 
 
 def _make_input(device: str, bf16: bool, seed: int) -> MakeInput:
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     dtype = torch.bfloat16 if bf16 else torch.float16
     return lambda *shape: torch.randn(shape, generator=generator).to(dtype).to(device)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from instrumented_kernels.layouts import SHARED, Header, KernelLaunch, Layout, read_header
 from kprof.devices.build import BuildOptions, load_library
@@ -21,9 +21,7 @@ from kprof.devices.targets import Target
 from kprof.recording.launches.launch_buffer import NULL_BUFFER
 from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import process_records
-
-if TYPE_CHECKING:
-    from kprof.regions import RegionTable
+from kprof.regions import RegionTable
 
 # The buffer for launches that are not recorded.
 NO_BUFFER: Final = NULL_BUFFER.packed()
@@ -118,8 +116,7 @@ class KernelLibrary:
         if not 1 <= num_blocks <= limit:
             raise ValueError(
                 f"a grid of {num_blocks} blocks of {grid.threads_per_block} threads cannot be "
-                "resident at once "
-                f"(at most {limit}), and blocks that wait for each other must be; "
+                f"resident at once (at most {limit}), and blocks that wait for each other must be; "
                 "use a smaller grid"
             )
         return grid

@@ -11,17 +11,13 @@ import ctypes
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from instrumented_kernels.device_plan import NOT_RECORDING, DevicePlan
-from instrumented_kernels.kernel_library import Launch
+from instrumented_kernels.kernel_library import Launch, LaunchSequence
 from instrumented_kernels.layouts import Layout
-
-if TYPE_CHECKING:
-    import torch
-
-    from instrumented_kernels.kernel_library import LaunchSequence
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 class BlockTimeoutError(RuntimeError):
@@ -85,8 +81,6 @@ class LocalPlan(DevicePlan):
             self._raise_failure()
         workspace = None
         if prepared.workspace_bytes:
-            import torch
-
             workspace = torch.empty(prepared.workspace_bytes, dtype=torch.uint8, device=self.device)
         with self._lock:
             self._num_calls += 1
@@ -109,8 +103,7 @@ class LocalPlan(DevicePlan):
             region = self.regions[(waited_for >> 32) - 1].name
             raise BlockTimeoutError(
                 f"a block waited more than {limit_s:g} s for the other blocks of its launch, in "
-                f"{region}; the results "
-                "of this call are void (is another process holding the GPU?)"
+                f"{region}; the results of this call are void (is another process holding the GPU?)"
             )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,10 +25,8 @@ from instrumented_kernels.rms_norm_fp8 import plan as rms
 from instrumented_kernels.skinny_gemm import plan as gemm
 from instrumented_kernels.swiglu_fp8 import plan as swiglu
 from instrumented_kernels.tensors import check_are_tensors
+from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import process_records, recorder
-
-if TYPE_CHECKING:
-    from kprof.recording.rank.null_recorder import AnyRecorder
 
 __all__ = ["moe_align_sort", "rms_norm_fp8", "skinny_gemm", "swiglu_fp8"]
 

@@ -12,15 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.tensors import check_are_tensors
 from kprof.devices import gpu
 from kprof.devices.groups import Group, SoloGroup, TorchGroup
-
-if TYPE_CHECKING:
-    import torch
+from kprof.devices.on_use import torch
 
 # How long the first call of a kind waits for the other ranks, which may still be loading data.
 MEETING_TIMEOUT_S: Final = 300.0
@@ -153,8 +151,7 @@ def _default_group() -> Any:
 
 @cache
 def _groups_of_torch() -> Any:
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return dist.group if dist.is_available() else SimpleNamespace(WORLD=None)
 
 
@@ -181,11 +178,10 @@ def _forget(number: int) -> None:
 
 def _is_alive(kept: _GroupPlans) -> bool:
     """Whether the group can still be used. Callers may hold a destroyed process group."""
-    import torch.distributed as dist
-
     if isinstance(kept.group, SoloGroup):
         return True
     try:
+        dist = torch.distributed
         return dist.is_initialized() and dist.get_rank(kept.process_group()) >= 0
     except (ValueError, RuntimeError):
         return False

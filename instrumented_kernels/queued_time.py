@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kprof.devices.groups import Group
+from kprof.devices.on_use import torch
 
 # 10 ms at 2 GHz, which is longer than the host needs to launch the measured work.
 _SLEEP_CYCLES: Final = 20_000_000
@@ -42,8 +43,6 @@ def queued_us(
 
     The GPU sleeps for `sleep_cycles`, until all of them are queued.
     """
-    import torch
-
     cuda: Any = torch.cuda
     begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda.synchronize()

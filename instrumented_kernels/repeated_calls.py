@@ -9,19 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from instrumented_kernels.call_ledger import PeerError
+from instrumented_kernels.device_plan import DevicePlan
 from instrumented_kernels.local_plan import BlockTimeoutError
 from instrumented_kernels.workload import choose_device, errors_in_one_line
 from kprof.devices.groups import Group, SoloGroup
-from kprof.recording.rank.null_recorder import NullRecorder
-
-if TYPE_CHECKING:
-    from instrumented_kernels.device_plan import DevicePlan
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,6 @@ def _launch_all(cases: Sequence[Case], recorder: AnyRecorder) -> None:
 
 
 def _captured(cases: Sequence[Case], recorder: AnyRecorder) -> Callable[[], Any]:
-    import torch
-
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from numbers import Integral
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from kprof.devices.on_use import torch
 
 
 def check_tensor(
@@ -51,8 +49,6 @@ def lesser(number: int, other: int) -> int:
     """The smaller one, also of numbers that have no value yet while torch compiles."""
     if type(number) is int and type(other) is int:
         return min(number, other)
-    import torch
-
     smaller: int = torch.sym_min(number, other)  # type: ignore[no-untyped-call]
     return smaller
 
@@ -72,8 +68,6 @@ def check_variant(variant: str, variants: Iterable[str]) -> None:
 
 def check_are_tensors(**tensors: object) -> None:
     """Raise TypeError for arguments that are no tensors."""
-    import torch
-
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -82,8 +76,6 @@ def check_are_tensors(**tensors: object) -> None:
 def check_inputs(**tensors: torch.Tensor) -> None:
     """Raise TypeError for arguments that are no tensors, ValueError for a tensor whose gradient
     torch would expect the kernel to pass on."""
-    import torch
-
     check_are_tensors(**tensors)
     if not torch.is_grad_enabled():
         return

@@ -10,6 +10,7 @@ import typer
 
 from kprof.devices.gpu import make_current
 from kprof.devices.groups import Group, SoloGroup, TorchGroup
+from kprof.devices.on_use import torch
 from kprof.devices.targets import Target, best_target, count_devices, require_target
 from kprof.errors import KprofError, TargetError
 
@@ -23,15 +24,13 @@ def joined_group() -> Iterator[Group]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield SoloGroup()
         return
-    import torch.distributed as dist
-
     # Kernels communicate through symmetric memory; the process group only exchanges handles, on the
     # CPU.
-    dist.init_process_group("gloo")
+    torch.distributed.init_process_group("gloo")
     try:
         yield TorchGroup()
     finally:
-        dist.destroy_process_group()
+        torch.distributed.destroy_process_group()
 
 
 def choose_device(target: str) -> str:
@@ -54,8 +53,7 @@ def choose_device(target: str) -> str:
     if count_devices(chosen) < num_local_ranks:
         raise TargetError(
             f"{num_local_ranks} ranks need {num_local_ranks} GPUs on this host, and it has "
-            f"{count_devices(chosen)}; "
-            "start fewer ranks or use --target cpu"
+            f"{count_devices(chosen)}; start fewer ranks or use --target cpu"
         )
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     make_current(device)

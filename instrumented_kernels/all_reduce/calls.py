@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.plan_cache import PlanCache
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _plans: Final[PlanCache[Plan]] = PlanCache("all_reduce")
 

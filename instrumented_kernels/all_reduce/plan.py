@@ -9,21 +9,18 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from instrumented_kernels.all_reduce.tuning import tuning_for
+from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
+from instrumented_kernels.layouts import Layout
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
 from instrumented_kernels.tensors import check_tensor
-
-if TYPE_CHECKING:
-    import torch
-
-    from instrumented_kernels.call_ledger import CallLedger
-    from instrumented_kernels.layouts import Layout
-    from kprof.devices.build import BuildOptions
-    from kprof.devices.groups import Group
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.build import BuildOptions
+from kprof.devices.groups import Group
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SOURCE: Final = KernelSource(Path(__file__).parent, tracks_per_block=1)
 _DECLARED: Final = _SOURCE.header.constants

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from instrumented_kernels.plan import check_world_size
 from instrumented_kernels.tensors import check_tensor
-
-if TYPE_CHECKING:
-    import torch
+from kprof.devices.on_use import torch
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,6 @@ class Problem:
         device: str,
     ) -> None:
         """Raise TypeError or ValueError with one sentence for a tensor that is wrong there."""
-        import torch
-
         n = x.shape[0]
         check_tensor("x", x, torch.float16, (n, self.hidden), device)
         check_tensor("indices", indices, torch.int32, (n, self.top_k), device)
@@ -77,9 +72,8 @@ class Problem:
         """The error for a token whose expert does not exist or is named twice."""
         if not 0 <= expert < self.num_experts:
             return ValueError(
-                f"token {token} names expert {expert}; "
-                f"indices must lie in 0 .. {self.num_experts - 1} "
-                f"(E = {self.num_experts})"
+                f"token {token} names expert {expert}; indices must lie in 0 .. "
+                f"{self.num_experts - 1} (E = {self.num_experts})"
             )
         return ValueError(
             f"token {token} names an expert twice ({expert}); its K experts must be distinct"

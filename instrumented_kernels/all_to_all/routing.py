@@ -6,12 +6,10 @@ Also the reference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    import torch
-
-    from instrumented_kernels.all_to_all.problem import Problem
+from instrumented_kernels.all_to_all.problem import Problem
+from kprof.devices.on_use import torch
 
 # The error bounds of fp32 accumulation with one rounding to fp16, relative to float64.
 RTOL: Final = 2.5e-3
@@ -51,8 +49,6 @@ def num_tokens_of(problem: Problem, rank: int, skew: Skew) -> int:
 
 def make_inputs(problem: Problem, num_tokens: int, seed: int) -> Inputs:
     """New random inputs for one rank and call."""
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(num_tokens, problem.hidden, generator=generator).to(torch.float16)
     scores = torch.rand(num_tokens, problem.num_experts, generator=generator)
@@ -63,8 +59,6 @@ def make_inputs(problem: Problem, num_tokens: int, seed: int) -> Inputs:
 
 def reference(problem: Problem, inputs: Inputs, world_size: int) -> torch.Tensor:
     """The result in float64, [n, D]: sum over k of weight * fp16(x * (1 + rank of the expert))."""
-    import torch
-
     experts_per_rank = problem.num_experts // world_size
     ranks = torch.div(inputs.indices, experts_per_rank, rounding_mode="floor").to(torch.float32)
     x = inputs.x.to(torch.float32)
@@ -77,7 +71,5 @@ def reference(problem: Problem, inputs: Inputs, world_size: int) -> torch.Tensor
 
 def count_wrong(result: torch.Tensor, expected: torch.Tensor) -> int:
     """The number of values outside the tolerance, including NaNs."""
-    import torch
-
     error = (result.to(torch.float64) - expected).abs()
     return int((~(error <= ATOL + RTOL * expected.abs())).sum())

@@ -10,18 +10,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from instrumented_kernels.all_to_all.problem import Problem
+from instrumented_kernels.call_ledger import CallLedger
 from kprof.devices import gpu
-from kprof.devices.groups import TorchGroup
-
-if TYPE_CHECKING:
-    import torch
-
-    from instrumented_kernels.call_ledger import CallLedger
-    from kprof.devices.groups import Group
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.groups import Group, TorchGroup
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 @dataclass(frozen=True)
@@ -76,8 +71,6 @@ class TorchPlan:
         is_async: bool = False,
     ) -> torch.Tensor:
         """Run one call on this rank, like Plan.__call__."""
-        import torch
-
         del recorder
         with self._ledger.preparing if self._ledger else nullcontext():
             self.problem.check_tensors(x, indices, weights, out, self.device)
@@ -106,9 +99,7 @@ class TorchPlan:
     def close(self) -> None:
         """Release the process group. Collective."""
         if self._exchange_group is not None and self.device != "cpu":
-            import torch.distributed as dist
-
-            dist.destroy_process_group(self._exchange_group.process_group)
+            torch.distributed.destroy_process_group(self._exchange_group.process_group)
         self._exchange_group = None
 
     def abandon(self) -> None:
@@ -118,8 +109,6 @@ class TorchPlan:
     def _dispatch(
         self, x: torch.Tensor, sorted_experts: torch.Tensor, order: torch.Tensor
     ) -> _Received:
-        import torch
-
         world_size, top_k = self.group.world_size, self.problem.top_k
         num_local = self.problem.num_experts // world_size
         sent = torch.bincount(sorted_experts, minlength=self.problem.num_experts)
@@ -135,8 +124,6 @@ class TorchPlan:
         return _Received(rows[by_expert], by_expert, totals[0], totals[1])
 
     def _send_back(self, received: _Received, results: torch.Tensor) -> torch.Tensor:
-        import torch
-
         in_arrival_order = torch.empty_like(results)
         in_arrival_order[received.order] = results
         returned = results.new_empty(sum(received.num_sent_to), results.shape[1])
@@ -154,10 +141,8 @@ class TorchPlan:
         """all_to_all_single. A single rank keeps its data."""
         if self.group.world_size == 1 or self._exchange_group is None:
             return target.copy_(source)
-        import torch.distributed as dist
-
         process_group = self._exchange_group.process_group
-        dist.all_to_all_single(target, source, num_from, num_to, group=process_group)
+        torch.distributed.all_to_all_single(target, source, num_from, num_to, group=process_group)
         return target
 
 
@@ -165,7 +150,5 @@ def _exchange_group(group: Group, device: str) -> TorchGroup | None:
     """The group itself on the CPU. On GPUs an NCCL (RCCL) group, whatever backend the group has."""
     if not isinstance(group, TorchGroup) or device == "cpu":
         return group if isinstance(group, TorchGroup) else None
-    import torch.distributed as dist
-
-    ranks = dist.get_process_group_ranks(group.process_group)
-    return TorchGroup(dist.new_group(ranks, backend="nccl"))
+    ranks = torch.distributed.get_process_group_ranks(group.process_group)
+    return TorchGroup(torch.distributed.new_group(ranks, backend="nccl"))

@@ -5,7 +5,7 @@ Checks the results and prints the time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,11 +21,8 @@ from instrumented_kernels.moe_align_sort.plan import (
 from instrumented_kernels.moe_align_sort.reference import reference
 from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -89,8 +86,6 @@ def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> tor
 
     int32 [n, K].
     """
-    import torch
-
     if n < 0 or top_k < 0:
         raise ValueError(f"{n} tokens with {top_k} experts each: give 0 or more of both")
     check_num_experts(num_experts)

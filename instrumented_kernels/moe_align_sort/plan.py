@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import LocalPlan, PreparedCall
@@ -16,11 +16,8 @@ from instrumented_kernels.tensors import (
     check_whole,
     lesser,
 )
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SOURCE: Final = KernelSource(Path(__file__).parent, tracks_per_block=1)
 MAX_EXPERTS: Final = _SOURCE.header.constants["kMaxExperts"]
@@ -171,8 +168,6 @@ def _size_of(kind: Problem) -> str:
 
 def check(topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
     """Raise TypeError or ValueError for invalid arguments."""
-    import torch
-
     check_whole("the number of experts", kind.num_experts)
     check_whole("the block size", kind.block_size)
     if kind.num_blocks is not None:
@@ -210,8 +205,6 @@ def check_num_experts(num_experts: int) -> None:
 
 def allocate(topk_ids: torch.Tensor, kind: Problem) -> Sorted:
     """Allocate the outputs, on the device of the ids."""
-    import torch
-
     return Sorted(
         topk_ids.new_empty(kind.capacity),
         topk_ids.new_empty(kind.capacity // kind.block_size),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from instrumented_kernels.fp8 import count_far
 from instrumented_kernels.fp8_workload import MakeInput, rows_app
 from instrumented_kernels.repeated_calls import Case
 from instrumented_kernels.rms_norm_fp8.plan import VARIANTS, Plan, allocate
 from instrumented_kernels.rms_norm_fp8.reference import reference
-
-if TYPE_CHECKING:
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SCALE: Final = 8.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from instrumented_kernels.fp8 import (
     VECTOR_LENGTH,
@@ -22,11 +22,8 @@ from instrumented_kernels.tensors import (
     check_variant,
     is_symbolic,
 )
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SOURCE: Final = KernelSource(Path(__file__).parent, tracks_per_block=1)
 KEPT_ELEMENTS: Final = _SOURCE.header.constants["kKeptElements"]
@@ -164,6 +161,4 @@ def check_epsilon(epsilon: float) -> None:
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:
     """Allocate the outputs."""
-    import torch
-
     return Normalised(torch.empty_like(x, dtype=fp8), torch.empty_like(x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -10,9 +10,8 @@ from instrumented_kernels import options
 from instrumented_kernels.repeated_calls import Case, Work, run
 from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
 from kprof.devices.groups import Group
-
-if TYPE_CHECKING:
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _SCALE: Final = 0.25
@@ -64,8 +63,6 @@ def main(
 def _case(
     plan: Plan, variant: str, shape: tuple[int, int, int], roles: Roles | None, seed: int
 ) -> Case:
-    import torch
-
     if min(shape) < 1:
         raise ValueError(f"{shape[0]} x {shape[1]} x {shape[2]}: give 1 or more of each")
     generator = torch.Generator().manual_seed(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from instrumented_kernels.fp8 import VECTOR_BYTES, Fp8Plan, are_whole_vectors, check_scale
 from instrumented_kernels.kernel_library import KernelSource
@@ -15,12 +15,9 @@ from instrumented_kernels.tensors import (
     check_variant,
     check_whole,
 )
+from kprof.devices.on_use import torch
 from kprof.devices.targets import Target
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SOURCE: Final = KernelSource(Path(__file__).parent)
 _DECLARED: Final = _SOURCE.header.constants
@@ -130,8 +127,6 @@ class Plan(Fp8Plan):
         for `specialised` and `tuned`. The defaults of both depend on the shape. Raises TypeError or
         ValueError before any launch.
         """
-        import torch
-
         check_inputs(tokens=tokens, weights=weights)
         check(tokens, weights, scale, self.fp8, self.device)
         num_tokens, depth = tokens.shape
@@ -347,6 +342,4 @@ def check_num_tokens(num_tokens: int) -> None:
 
 def allocate(tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Allocate the output."""
-    import torch
-
     return tokens.new_empty((tokens.shape[0], weights.shape[0]), dtype=torch.float16)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from instrumented_kernels.fp8 import count_far
 from instrumented_kernels.fp8_workload import MakeInput, rows_app
 from instrumented_kernels.repeated_calls import Case
 from instrumented_kernels.swiglu_fp8.plan import VARIANTS, Plan, allocate
 from instrumented_kernels.swiglu_fp8.reference import reference
-
-if TYPE_CHECKING:
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SCALE: Final = 8.0
 
 
 def make_case(plan: Plan, variant: str, rows: int, columns: int, make_input: MakeInput) -> Case:
     """A call with its own input and output."""
-    import torch
-
     x = make_input(rows, 2 * columns)
     out = allocate(x, plan.fp8)
     out.view(torch.uint8).fill_(0x55)

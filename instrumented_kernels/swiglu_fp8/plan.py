@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from instrumented_kernels.fp8 import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows, check_scale
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.tensors import check_inputs, check_tensor, check_variant
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("pointwise", "vectors", "packed", "tuned")
 _THREADS: Final = 256

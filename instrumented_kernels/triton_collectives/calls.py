@@ -31,17 +31,16 @@ class TorchHeap:
     """torch's symmetric memory as a heap, for GPUs of one host in the default process group."""
 
     def __init__(self, size_bytes: int, device: str) -> None:
-        import torch.distributed as dist
         import torch.distributed._symmetric_memory as symmetric
 
         self._tensor = symmetric.empty(size_bytes, dtype=torch.uint8, device=torch.device(device))
         self._tensor.zero_()
-        group = dist.group.WORLD
+        group = torch.distributed.group.WORLD
         assert group is not None
         handle = symmetric.rendezvous(self._tensor, group)
         self.bases = tuple(int(base) for base in handle.buffer_ptrs)
         torch.cuda.synchronize(device)
-        dist.barrier()
+        torch.distributed.barrier()
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import kprof.triton as kp
 from instrumented_kernels.triton_matmul.kernels import persistent_matmul, regions
+from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
-
-if TYPE_CHECKING:
-    import torch
 
 NUM_WARPS: Final = 8
 # A slot is released while the product of the next one runs. Shared memory has room for four.

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,14 +32,11 @@ from kprof.clocks.offset import (
     ticks_to_ns,
 )
 from kprof.devices.build import BuildOptions, error_text, load_library
-from kprof.devices.groups import PartOfGroup
+from kprof.devices.groups import Group, PartOfGroup
 from kprof.devices.memory import allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.devices.targets import Target, record_of, target_of_device
 from kprof.errors import ClockError
-
-if TYPE_CHECKING:
-    from kprof.devices.groups import Group
 
 _SOURCE: Final = Path(__file__).parents[1] / "kernels" / "clock_pingpong.hip"
 _NUM_STEP_READINGS: Final = 4096

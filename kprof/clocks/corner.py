@@ -21,7 +21,7 @@ import os
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,10 @@ from kprof.clocks.offset import MIN_VALID_ROUNDS, OtherPath, Pair, ticks_to_ns
 from kprof.devices import gpu
 from kprof.devices.build import error_text
 from kprof.devices.cache import complain
+from kprof.devices.groups import Group
 from kprof.devices.memory import HostMemory, RegisteredMemory, allocate
 from kprof.errors import KprofError
 from kprof.private import heap_file, opened
-
-if TYPE_CHECKING:
-    from kprof.devices.groups import Group
 
 _TIMEOUT_S: Final = 1
 _SIGHT_BYTES: Final = 24

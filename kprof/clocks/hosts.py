@@ -18,14 +18,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from kprof.clocks.offset import MAX_DRIFT, OffsetSample, Pair
-
-if TYPE_CHECKING:
-    from kprof.devices.groups import Group
+from kprof.devices.groups import Group
 
 _NUM_BARRIERS: Final = 48
 _NUM_BRACKETS: Final = 32

@@ -72,7 +72,6 @@ class ContradictionError(ClockError):
         self.ranks, self.numbers, self.by_ns = ranks, numbers, by_ns
         cycle = " to ".join(map(str, (*ranks, ranks[0])))
         super().__init__(
-            f"what happened before what on ranks {cycle} contradicts itself by "
-            f"{by_ns / 1000:,.1f} us: events were joined that do not belong together, or a clock "
-            "is wrong"
+            f"what happened before what on ranks {cycle} contradicts itself by {by_ns / 1000:,.1f} "
+            "us: events were joined that do not belong together, or a clock is wrong"
         )

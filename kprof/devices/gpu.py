@@ -13,24 +13,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.devices.on_use import torch
+
 if TYPE_CHECKING:
     import numpy as np
-    import torch
 
 
 def synchronize(device: str | torch.device | None = None) -> None:
     """Wait for everything on the device, the current GPU where none is given."""
     if str(device) == "cpu":
         return
-    import torch
-
     torch.cuda.synchronize(device)
 
 
 def make_current(device: str) -> None:
     """Make this thread launch on that GPU."""
-    import torch
-
     torch.cuda.set_device(device)
 
 
@@ -39,8 +36,6 @@ def stream_reader(device: str) -> Callable[[], int | None]:
     on it stay in order with the caller's other work."""
     if device == "cpu":
         return lambda: None
-    import torch
-
     # The same as torch.cuda.current_stream().cuda_stream, whose object takes longer than a launch
     # may.
     return partial(torch._C._cuda_getCurrentRawStream, torch.device(device).index)
@@ -50,8 +45,6 @@ def elsewhere_reader(device: str) -> Callable[[], bool]:
     """A function that tells whether another device is current, as fast as the host can."""
     if device == "cpu":
         return lambda: False
-    import torch
-
     number, current = torch.device(device).index, torch._C._cuda_getDevice
     return lambda: current() != number
 
@@ -62,8 +55,6 @@ def made_current(device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    import torch
-
     with torch.cuda.device(device):
         yield
 
@@ -72,22 +63,16 @@ def with_number(device: str) -> str:
     """The device with its number: "cuda" is the current one."""
     if device == "cpu" or ":" in device:
         return device
-    import torch
-
     return f"{device}:{torch.cuda.current_device()}"
 
 
 def follow(device: str, previous: int) -> None:
     """Make later launches on the current stream wait for all launches so far on `previous`."""
-    import torch
-
     torch.cuda.current_stream(device).wait_stream(_stream(previous, device))
 
 
 def _stream(number: int, device: str) -> Any:
     """Torch's object for a stream of the runtime."""
-    import torch
-
     # 0 is the default stream, for which ExternalStream makes a new one.
     if number == 0:
         return torch.cuda.default_stream(device)
@@ -96,8 +81,6 @@ def _stream(number: int, device: str) -> Any:
 
 def is_capturing() -> bool:
     """Whether the current stream is being captured in a CUDA graph; false where no GPU is used."""
-    import torch
-
     cuda: Any = torch.cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
@@ -107,15 +90,11 @@ def capture_reader(device: str) -> Callable[[], bool]:
     if device == "cpu":
         # bool() is False, and faster than a function of ours.
         return bool
-    import torch
-
     return torch.cuda.is_current_stream_capturing
 
 
 def properties_of(device: str) -> Any:
     """Torch's properties of a GPU."""
-    import torch
-
     return torch.cuda.get_device_properties(device)
 
 
@@ -132,8 +111,6 @@ def note_moment(device: str) -> Any:
     """A point in the device's current stream, for `elapsed_us`."""
     if device == "cpu":
         return time.perf_counter_ns()
-    import torch
-
     event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event
@@ -148,8 +125,6 @@ def elapsed_us(begin: Any, end: Any) -> float:
 
 def copier(source: str, target: str, size_bytes: int) -> Callable[[], None]:
     """A function that copies `size_bytes` from a GPU to another, or itself, and waits for it."""
-    import torch
-
     origin = torch.zeros(size_bytes, dtype=torch.uint8, device=source)
     goal = torch.empty(size_bytes, dtype=torch.uint8, device=target)
 
@@ -170,8 +145,6 @@ def register_host_memory(address: int, size_bytes: int, device: str) -> int:
     `address` and `size_bytes` are multiples of the page size. Raises RuntimeError where the runtime
     refuses.
     """
-    import torch
-
     with made_current(device):
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         error = int(runtime.cudaHostRegister(address, size_bytes, _REGISTER_PORTABLE_AND_MAPPED))
@@ -185,8 +158,6 @@ def register_host_memory(address: int, size_bytes: int, device: str) -> int:
 
 def unregister_host_memory(content: np.ndarray, device: str) -> None:
     """Undo `register_host_memory` for the memory that begins with `content`."""
-    import torch
-
     # After a fault of the GPU the runtime refuses everything.
     with contextlib.suppress(RuntimeError), made_current(device):
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -238,8 +209,6 @@ class SideCopy:
     """
 
     def __init__(self, device: torch.device) -> None:
-        import torch
-
         self._staging = torch.empty(_STAGING_BYTES, dtype=torch.uint8, pin_memory=True)
         # torch's own streams do not wait for the default stream.
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -247,7 +216,6 @@ class SideCopy:
     def copy(self, source: torch.Tensor) -> np.ndarray:
         """The bytes of a uint8 tensor as they are now."""
         import numpy as np
-        import torch
 
         target = np.empty(len(source), dtype=np.uint8)
         with torch.cuda.stream(self._stream):
@@ -261,8 +229,6 @@ class SideCopy:
 
     def write(self, target: torch.Tensor, data: np.ndarray) -> None:
         """Copy bytes into a uint8 tensor, which no running kernel uses."""
-        import torch
-
         with torch.cuda.stream(self._stream):
             for begin in range(0, len(target), _STAGING_BYTES):
                 piece = target[begin : begin + _STAGING_BYTES]
@@ -273,8 +239,6 @@ class SideCopy:
 
     def clear(self, target: torch.Tensor) -> None:
         """Zero a uint8 tensor, which no running kernel uses."""
-        import torch
-
         with torch.cuda.stream(self._stream):
             target.zero_()
             self._stream.synchronize()
@@ -301,8 +265,6 @@ class Streams:
         """
         if self._device == "cpu":
             return lambda: True
-        import torch
-
         events: list[Any] = []
         for number in self._seen:
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -320,8 +282,6 @@ def ignore_captures() -> None:
 
     Without it, a call that a capture forbids to all threads makes the capture fail.
     """
-    import torch
-
     name, call = (
         ("libamdhip64.so", "hipThreadExchangeStreamCaptureMode")
         if torch.version.hip

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from kprof.devices.on_use import torch
+
 T = TypeVar("T")
 
 
@@ -53,11 +55,9 @@ class TorchGroup:
     """
 
     def __init__(self, process_group: Any = None) -> None:
-        import torch.distributed as dist
-
         self._process_group = None if process_group is None else weakref.ref(process_group)
-        self.rank: int = dist.get_rank(process_group)
-        self.world_size: int = dist.get_world_size(process_group)
+        self.rank: int = torch.distributed.get_rank(process_group)
+        self.world_size: int = torch.distributed.get_world_size(process_group)
 
     @property
     def process_group(self) -> Any:
@@ -74,17 +74,13 @@ class TorchGroup:
 
     def all_gather(self, value: T) -> list[T]:
         """Every rank's value, by rank, pickled by torch between the ranks of one job."""
-        import torch.distributed as dist
-
         values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value, group=self.process_group)
+        torch.distributed.all_gather_object(values, value, group=self.process_group)
         return values
 
     def barrier(self) -> None:
         """torch.distributed.barrier."""
-        import torch.distributed as dist
-
-        dist.barrier(group=self.process_group)
+        torch.distributed.barrier(group=self.process_group)
 
 
 class PartOfGroup:

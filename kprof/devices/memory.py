@@ -15,16 +15,13 @@ from __future__ import annotations
 import mmap
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kprof import abi
 from kprof.devices import gpu
+from kprof.devices.on_use import torch
 from kprof.errors import NoRoomError
-
-if TYPE_CHECKING:
-    import torch
 
 Store = Callable[[int], object]
 
@@ -129,8 +126,6 @@ class RegisteredMemory(HostMemory):
 
     def store_u32(self, begin: int, value: int) -> None:
         """Store a number by a copy on the current stream."""
-        import torch
-
         word = torch.full((1,), value, dtype=torch.int32, device=self._device)
         target = torch.from_numpy(self._bytes[begin : begin + 4].view(np.int32))
         target.copy_(word, non_blocking=True)
@@ -151,8 +146,6 @@ class TorchMemory:
     @staticmethod
     def of_size(size_bytes: int, device: str) -> TorchMemory:
         """Fresh memory, zeroed."""
-        import torch
-
         whole = torch.zeros(size_bytes + abi.CHUNK_BYTES, dtype=torch.uint8, device=device)
         skip = -whole.data_ptr() % abi.CHUNK_BYTES
         return TorchMemory(whole[skip : skip + size_bytes])
@@ -192,8 +185,6 @@ class TorchMemory:
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes to the device."""
-        import torch
-
         self._bytes[begin : begin + len(data)] = torch.from_numpy(data).to(self._bytes.device)
         gpu.synchronize(self._bytes.device)
 
@@ -204,14 +195,10 @@ class TorchMemory:
 
     def store_u32(self, begin: int, value: int) -> None:
         """Store a number from a small kernel on the current stream, which a graph may capture."""
-        import torch
-
         self._bytes[begin : begin + 4].view(torch.int32).fill_(value)
 
     def word(self, begin: int) -> tuple[Store, Store] | None:
         """The same for 64 bits; looks up the place once."""
-        import torch
-
         word = self._bytes[begin : begin + 8].view(torch.int64)
         return gpu.word_writer(word), word.fill_
 

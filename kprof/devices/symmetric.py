@@ -18,18 +18,16 @@ import mmap
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from kprof.devices.build import BuildOptions, error_text, load_library
 from kprof.devices.cache import complain
+from kprof.devices.groups import Group
 from kprof.devices.targets import Target, target_of_device
 from kprof.errors import TargetError
 from kprof.private import heap_file, opened
-
-if TYPE_CHECKING:
-    from kprof.devices.groups import Group
 
 ALIGNMENT_BYTES: Final = 4096
 _PEER_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "peer_memory.hip"

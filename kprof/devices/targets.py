@@ -11,6 +11,7 @@ from typing import Final
 
 from kprof.devices import gpu
 from kprof.devices.network import nearest_nic
+from kprof.devices.on_use import torch
 from kprof.devices.record import Compiler as Compiler
 from kprof.devices.record import Devices as Devices
 from kprof.devices.record import Target as Target
@@ -33,8 +34,6 @@ def target_of_device(device: str) -> Target:
     """The target of "cpu" or a torch device such as "cuda:3" (ROCm's torch uses that name, too)."""
     if device == "cpu":
         return Target.CPU
-    import torch
-
     return Target.HIP if torch.version.hip else Target.CUDA
 
 

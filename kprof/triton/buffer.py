@@ -17,23 +17,22 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import triton
 import triton.language as tl
 
 from kprof.devices.build import DELAYS_VARIABLE
+from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import recorder as process_recorder
 from kprof.regions import RegionTable, without_places
 from kprof.triton.compiled import BUILD, look_at_compilations
 from kprof.triton.regions import Regions
 from kprof.triton.tuning import leave_tuning_alone
-
-if TYPE_CHECKING:
-    from kprof.recording.launches.launch_buffer import LaunchBuffer
-    from kprof.recording.rank.null_recorder import AnyRecorder
 
 _LOW_BITS: Final = 32
 _HIGH_BITS: Final = 29
@@ -170,8 +169,6 @@ def _num_programs(grid: int | Sequence[int] | None) -> int:
 
 @cache
 def _device() -> str:
-    import torch
-
     if triton.knobs.runtime.interpret or not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{torch.cuda.current_device()}"
