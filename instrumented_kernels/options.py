@@ -6,7 +6,6 @@ from typer import Option
 
 DelayMs = Annotated[float, Option(help="the rank of --delay-rank starts each call later by this")]
 DelayRank = Annotated[int, Option(help="the rank that is late")]
-Warps = Annotated[int | None, Option(help="warps per block")]
 Repeats = Annotated[int, Option(help="calls, back to back, each with its own inputs")]
 Graph = Annotated[
     bool, Option(help="capture the calls in one CUDA graph: the host's pace does not show")

@@ -10,23 +10,21 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instrumented_kernels.call_ledger import CallLedger, PeerError, PeerTimeoutError
 from instrumented_kernels.device_plan import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from instrumented_kernels.device_plan import NOT_RECORDING as NOT_RECORDING
 from instrumented_kernels.device_plan import DevicePlan
+from instrumented_kernels.kernel_library import LaunchSequence
 from instrumented_kernels.layouts import MAX_RANKS, Layout
 from kprof.devices import gpu
+from kprof.devices.build import BuildOptions
+from kprof.devices.groups import Group
 from kprof.devices.memory import Memory, allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.errors import ArenaError, TargetError
-
-if TYPE_CHECKING:
-    from instrumented_kernels.kernel_library import LaunchSequence
-    from kprof.devices.build import BuildOptions
-    from kprof.devices.groups import Group
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 
 class KernelPlan(DevicePlan):
@@ -86,7 +84,7 @@ class KernelPlan(DevicePlan):
             warnings.warn(f"{error} (the process group is gone)", RuntimeWarning, stacklevel=2)
         self._close_ledger()
 
-    def _allocate(self, shape: Layout, agreed: object, heap_bytes: int | None = None) -> None:
+    def _allocate(self, shape: Layout, agreed: object) -> None:
         """Allocate the memory that calls of `shape` need: a zeroed heap that all ranks of the group
         can write, and a workspace of this rank.
 
@@ -96,7 +94,7 @@ class KernelPlan(DevicePlan):
         check_same_on_all_ranks(self.group, agreed)
         functions, shape_address = self._library.functions, ctypes.byref(shape)
         self._shape = shape
-        heap_bytes = heap_bytes or functions.kernel_heap_bytes(shape_address)
+        heap_bytes = functions.kernel_heap_bytes(shape_address)
         workspace_bytes = functions.kernel_workspace_bytes(shape_address)
         self._heap = SymmetricHeap(self.group, heap_bytes, self.device)
         try:

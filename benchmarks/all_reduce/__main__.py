@@ -27,7 +27,7 @@ from benchmarks.all_reduce.contenders import LADDER_ONLY, LIBRARIES, library_cal
 from benchmarks.all_reduce.overhead import measure_overhead, measure_parts, plan_of_clocks
 from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
 from instrumented_kernels.all_reduce import Plan
-from instrumented_kernels.all_reduce.tuning import write_table
+from instrumented_kernels.all_reduce.tuning import TABLE_FILE
 from instrumented_kernels.workload import choose_device
 from kprof.devices.groups import Group, TorchGroup
 
@@ -150,6 +150,14 @@ def _is_worth_trying(blocks: int, warps: int, num_bytes: int) -> bool:
     return (blocks == 1 or bytes_at_once <= 2 * num_bytes) and (
         blocks == max(BLOCKS) or bytes_at_once * 8 >= num_bytes
     )
+
+
+def write_table(output: Path, world_size: int, variants: list[Any], grids: dict[str, Any]) -> None:
+    """All known measurements, with those for this number of ranks replaced."""
+    tables = json.loads(TABLE_FILE.read_text())["by_world_size"]
+    tables[str(world_size)] = {"variants": variants, "grids": grids}
+    in_order = dict(sorted(tables.items(), key=lambda item: int(item[0])))
+    output.write_text(json.dumps({"by_world_size": in_order}) + "\n")
 
 
 def _write_table(output: Path, world_size: int, measured: dict[str, dict[int, GridTimes]]) -> None:

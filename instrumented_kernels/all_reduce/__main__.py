@@ -6,7 +6,7 @@ Checks the results and prints the time.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -16,12 +16,8 @@ from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from instrumented_kernels.repeated_calls import Case, Work, run
 from instrumented_kernels.workload import POISON, joined_group
 from kprof.devices.groups import Group
-
-if TYPE_CHECKING:
-    import torch
-
-    from kprof.recording.rank.null_recorder import AnyRecorder
-
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 _DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
@@ -44,7 +40,6 @@ def main(
     grid: Annotated[
         int | None, typer.Option(help="blocks per launch (default: what was tuned for the size)")
     ] = None,
-    warps_per_block: options.Warps = None,
     repeats: Annotated[int, typer.Option(help="calls, back to back")] = 3,
     graph: options.Graph = False,
     target: options.Target = "auto",
@@ -55,9 +50,7 @@ def main(
 
     def make_work(device: str, group: Group) -> Work:
         call = _Call(_checked_numel(numel), _torch_dtype(dtype), variant, grid)
-        plan = Plan(
-            group, device=device, warps_per_block=warps_per_block, schedule_seed=schedule_seed
-        )
+        plan = Plan(group, device=device, schedule_seed=schedule_seed)
         delay_s = delay_ms / 1e3 if group.rank == delay_rank else 0.0
         launches = plan.launches(*call)
         times = f"{len(launches)} launches of " if len(launches) > 1 else ""
@@ -88,8 +81,6 @@ def _input(call: _Call, rank: int, seed: int) -> torch.Tensor:
 
 def _case(plan: Plan, call: _Call, seed: int, delay_s: float) -> Case:
     """A call with its own input and output, which starts late."""
-    import torch
-
     tensor = _input(call, plan.group.rank, seed).to(plan.device)
     out = torch.full_like(tensor, POISON)
 
@@ -107,8 +98,6 @@ def _case(plan: Plan, call: _Call, seed: int, delay_s: float) -> Case:
 
 
 def _torch_dtype(name: str) -> Any:
-    import torch
-
     if name not in _DTYPES:
         raise ValueError(f"--dtype {name!r} is not known; choose one of {', '.join(_DTYPES)}")
     return getattr(torch, _DTYPES[name])

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -31,26 +29,11 @@ from instrumented_kernels.workload import (
     errors_in_one_line,
     joined_group,
 )
-from kprof.devices.groups import Group
+from kprof.devices import gpu
+from kprof.devices.on_use import torch
 from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 
 _NUM_ALIGNING_CALLS = 8
-
-
-@dataclass(frozen=True)
-class Result:
-    """One rank's calls: wall time of each and the number of wrong values."""
-
-    times_s: list[float]
-    num_wrong: int
-
-
-@dataclass(frozen=True)
-class Delay:
-    """Rank `rank` starts each call this much after the others."""
-
-    seconds: float = 0.0
-    rank: int = 0
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -77,7 +60,6 @@ def main(
     grid: Annotated[
         int | None, typer.Option(help="blocks per launch (default: two per rank, or one per SM)")
     ] = None,
-    warps_per_block: options.Warps = None,
     repeats: Annotated[int, typer.Option(help="calls")] = 3,
     target: options.Target = "auto",
     seed: options.Seed = 1,
@@ -94,12 +76,10 @@ def main(
                 variant=variant,
                 device=device,
                 grid=grid,
-                warps_per_block=warps_per_block,
                 schedule_seed=schedule_seed,
             )
-            delay = Delay(delay_ms / 1e3, delay_rank)
-            result = run(plan, Skew(skew, skew_rank), delay, repeats, seed)
-            num_wrong = _report(group, plan, result)
+            delay_s = delay_ms / 1e3 if group.rank == delay_rank else 0.0
+            num_wrong = _run(plan, Skew(skew, skew_rank), delay_s, repeats, seed)
     if num_wrong:
         raise typer.Exit(1)
 
@@ -112,31 +92,41 @@ def parse_shape(text: str) -> Problem:
     return Problem(*(int(part) for part in parts))
 
 
-def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Result:
+def _run(plan: AnyPlan, skew: Skew, delay_s: float, repeats: int, seed: int) -> int:
     """Run a warm-up and `repeats` recorded calls, each with new inputs, and check all of them.
 
-    Aligns clocks before, between and after them.
+    Aligns clocks before, between and after them. Returns the number of wrong values on all ranks,
+    so that all exit alike.
     """
     import kprof
 
+    group = plan.group
     recorder = kprof.recorder(device=plan.device)
     # The first call has page faults and lazy loading, which should not be in the recording.
-    warm_up = _run_call(plan, NullRecorder(), skew, Delay(), seed)
-    recorder.align(plan.group)
+    warm_up = _run_call(plan, NullRecorder(), skew, 0.0, seed)
+    recorder.align(group)
     calls = []
     for number in range(1, repeats + 1):
-        calls.append(_run_call(plan, recorder, skew, delay, seed + 1000 * number))
-        recorder.align_if_due(plan.group)
-    recorder.align(plan.group)
-    return Result([time_s for time_s, _ in calls], sum(wrong for _, wrong in (warm_up, *calls)))
+        calls.append(_run_call(plan, recorder, skew, delay_s, seed + 1000 * number))
+        recorder.align_if_due(group)
+    recorder.align(group)
+    own = [time_ms for time_ms, _ in calls], sum(wrong for _, wrong in (warm_up, *calls))
+    times_ms, all_wrong = zip(*group.all_gather(own), strict=True)
+    num_wrong: int = sum(all_wrong)
+    if group.rank == 0:
+        slowest_ms = statistics.median(map(max, zip(*times_ms, strict=True)))
+        typer.echo(
+            f"all_to_all {plan.variant} on {plan.device.split(':')[0]}: {group.world_size} ranks, "
+            f"{plan.in_words}, {repeats} calls, slowest rank {slowest_ms:.1f} ms (median), "
+            f"{num_wrong} wrong values"
+        )
+    return num_wrong
 
 
 def _run_call(
-    plan: AnyPlan, recorder: AnyRecorder, skew: Skew, delay: Delay, seed: int
+    plan: AnyPlan, recorder: AnyRecorder, skew: Skew, delay_s: float, seed: int
 ) -> tuple[float, int]:
-    """Seconds, and the number of wrong values."""
-    import torch
-
+    """Milliseconds on this rank's device, and the number of wrong values."""
     problem, rank = plan.problem, plan.group.rank
     inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed + rank).to(plan.device)
     out = torch.full_like(inputs.x, POISON)
@@ -146,48 +136,13 @@ def _run_call(
     # than they run, synchronise the devices.
     for _ in range(_NUM_ALIGNING_CALLS if plan.device != "cpu" else 1):
         call()
-    if rank == delay.rank:
-        time.sleep(delay.seconds)
-    elapsed_s = _seconds(plan, partial(call, out=out, recorder=recorder))
-    expected = reference(problem, inputs.to("cpu"), plan.group.world_size)
-    return elapsed_s, count_wrong(out.cpu(), expected)
-
-
-def _seconds(plan: AnyPlan, work: Callable[[], object]) -> float:
-    """The time of a call on this rank's device."""
-    if plan.device == "cpu":
-        begin = time.perf_counter()
-        work()
-        plan.wait()
-        return time.perf_counter() - begin
-    import torch
-
-    first = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    last = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    first.record()
-    work()
-    last.record()
+    time.sleep(delay_s)
+    begin = gpu.note_moment(plan.device)
+    call(out=out, recorder=recorder)
+    end = gpu.note_moment(plan.device)
     plan.wait()
-    return float(first.elapsed_time(last)) / 1e3
-
-
-def _report(group: Group, plan: AnyPlan, result: Result) -> int:
-    """Print the result, on rank 0.
-
-    Returns the number of wrong values on all ranks, so that all exit alike.
-    """
-    everyone = group.all_gather(result)
-    num_wrong: int = sum(each.num_wrong for each in everyone)
-    if group.rank == 0:
-        per_call = [max(times) for times in zip(*(each.times_s for each in everyone), strict=True)]
-        typer.echo(
-            f"all_to_all {plan.variant} on {plan.device.split(':')[0]}: {group.world_size} ranks, "
-            f"{plan.in_words}, "
-            f"{len(per_call)} calls, slowest rank {1e3 * statistics.median(per_call):.1f} ms "
-            "(median), "
-            f"{num_wrong} wrong values"
-        )
-    return num_wrong
+    expected = reference(problem, inputs.to("cpu"), plan.group.world_size)
+    return gpu.elapsed_us(begin, end) / 1e3, count_wrong(out.cpu(), expected)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from instrumented_kernels.all_to_all.plan import Plan
 from instrumented_kernels.all_to_all.problem import Problem
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
+from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.plan_cache import PlanCache
 from instrumented_kernels.tensors import check_are_tensors
-
-if TYPE_CHECKING:
-    import torch
-
-    from instrumented_kernels.call_ledger import CallLedger
-    from kprof.devices.groups import Group
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.groups import Group
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 AnyPlan = Plan | TorchPlan
 DEFAULT_MAX_TOKENS: Final = 256
@@ -29,7 +26,6 @@ class _Kind(NamedTuple):
     problem: Problem
     variant: str
     grid: int | None
-    warps_per_block: int | None
 
 
 def all_to_all(
@@ -41,7 +37,6 @@ def all_to_all(
     variant: str = "pipelined",
     max_tokens: int = DEFAULT_MAX_TOKENS,
     grid: int | None = None,
-    warps_per_block: int | None = None,
     recorder: AnyRecorder | None = None,
     process_group: Any = None,
     out: torch.Tensor | None = None,
@@ -65,7 +60,7 @@ def all_to_all(
         problem = Problem(num_experts, indices.shape[1], x.shape[1], max_tokens)
     plan = _plans.get(
         process_group,
-        _Kind(problem, variant, grid, warps_per_block),
+        _Kind(problem, variant, grid),
         x,
         lambda group, ledger: make_plan(
             group,
@@ -73,7 +68,6 @@ def all_to_all(
             variant=variant,
             device=str(x.device),
             grid=grid,
-            warps_per_block=warps_per_block,
             ledger=ledger,
         ),
     )

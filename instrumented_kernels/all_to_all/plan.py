@@ -9,21 +9,17 @@ from __future__ import annotations
 import ctypes
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from instrumented_kernels.all_to_all.problem import Problem
+from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
 from kprof.devices import gpu
-
-if TYPE_CHECKING:
-    import torch
-
-    from instrumented_kernels.call_ledger import CallLedger
-    from instrumented_kernels.layouts import Layout
-    from kprof.devices.build import BuildOptions
-    from kprof.devices.groups import Group
-    from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.devices.build import BuildOptions
+from kprof.devices.groups import Group
+from kprof.devices.on_use import torch
+from kprof.recording.rank.null_recorder import AnyRecorder
 
 DEFAULT_WARPS_PER_BLOCK: Final = 8  # on GPUs; the CPU target takes one
 DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2
@@ -34,9 +30,9 @@ class Plan(KernelPlan):
 
     `device` is "cpu" or a torch device. `grid` blocks of `warps_per_block` warps run each phase; by
     default two blocks of one warp per rank on the CPU, and on a GPU two blocks of eight warps per
-    SM (CU), or as many as can be resident at once. `heap_bytes` may reserve more than the shape
-    needs. On the CPU target `options` may set the warp width and `schedule_seed` the interleaving.
-    Raises ValueError, or TargetError / BuildError of kprof.
+    SM (CU), or as many as can be resident at once. On the CPU target `options` may set the warp
+    width and `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of
+    kprof.
     """
 
     source = KernelSource(Path(__file__).parent)
@@ -52,7 +48,6 @@ class Plan(KernelPlan):
         warps_per_block: int | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         schedule_seed: int = 0,
-        heap_bytes: int | None = None,
         options: BuildOptions | None = None,
         ledger: CallLedger | None = None,
     ) -> None:
@@ -73,12 +68,11 @@ class Plan(KernelPlan):
             self._grid = self._library.grid(
                 self._variant_idx, grid or self._default_grid(warps), warps
             )
-            self._make_call(heap_bytes)
+            self._make_call()
 
-    def _make_call(self, heap_bytes: int | None) -> None:
+    def _make_call(self) -> None:
         shape = self.source.shape(*astuple(self.problem), self.group.world_size)
-        agreed = self.problem, self.variant, self._grid
-        self._allocate(shape, agreed, self._heap_bytes(shape, heap_bytes))
+        self._allocate(shape, (self.problem, self.variant, self._grid))
         self._call = self._arguments()
         self._launches = self._sequence_of(self.variant, self._grid)
         self._count = self._sequence_of("/count_call", self._library.independent_grid(1, 1))
@@ -128,8 +122,6 @@ class Plan(KernelPlan):
         must be given `is_async`, else RuntimeError. All ranks capture their first graph between the
         same two calls.
         """
-        import torch
-
         with self._ledger.preparing:
             self._check_call(x, indices, weights, out, is_async)
             result = torch.empty_like(x) if out is None else out
@@ -185,16 +177,6 @@ class Plan(KernelPlan):
     def _refusal(self, refused: int) -> ValueError:
         flat_token, expert = (refused >> 32) - 1, ctypes.c_int32(refused & 0xFFFF_FFFF).value
         return self.problem.index_error(flat_token // self.problem.top_k, expert)
-
-    def _heap_bytes(self, shape: Layout, wanted: int | None) -> int:
-        needed = int(self._library.functions.kernel_heap_bytes(shape))
-        if wanted is not None and wanted < needed:
-            raise ValueError(
-                f"a heap of {wanted} bytes is too small for {self.problem} on "
-                f"{self.group.world_size} ranks; "
-                f"give at least {needed}"
-            )
-        return needed if wanted is None else wanted
 
     def _default_grid(self, warps_per_block: int) -> int:
         if self.is_on_cpu:

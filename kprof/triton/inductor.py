@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
@@ -27,7 +26,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from kprof.abi import RECORDS_PER_CHUNK
 from kprof.devices.gpu import is_capturing
-from kprof.errors import RecorderError, TargetError
+from kprof.devices.on_use import torch
+from kprof.errors import RecorderError
 from kprof.recording.endings.complaints import complain
 from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.rank.null_recorder import AnyRecorder
@@ -36,6 +36,7 @@ from kprof.triton.buffer import Words, words_of
 from kprof.triton.compiled import note_launcher
 from kprof.triton.instrument import WORDS, with_whole_span, with_words
 from kprof.triton.regions import Regions
+from kprof.triton.versions import check_tested
 
 if TYPE_CHECKING:
     from kprof.recording.arenas.arena import Arena
@@ -50,14 +51,7 @@ STARTUP_DIR: Final = Path(__file__).parent / "startup"
 
 def check_torch(version: str) -> None:
     """Raises TargetError for an untested torch, unless KPROF_TORCH_ANY_VERSION=1."""
-    if ".".join(version.split(".")[:2]) in TESTED_TORCH:
-        return
-    if os.environ.get(ANY_VERSION_VARIABLE) == "1":
-        return
-    raise TargetError(
-        f"--inductor is tested with torch {' and '.join(TESTED_TORCH)}, and this is torch "
-        f"{version}; install one of those, or set {ANY_VERSION_VARIABLE}=1 to try this one"
-    )
+    check_tested("--inductor", "torch", version, TESTED_TORCH, ANY_VERSION_VARIABLE)
 
 
 # Inductor calls a kernel so while it compares how to make it: what is recorded has another name.
@@ -75,8 +69,6 @@ def wrap_launcher(module: ModuleType) -> None:
 
     Raises TargetError, see check_torch.
     """
-    import torch
-
     check_torch(torch.__version__)
     copies = _Copies()
     _announce_replays(torch.cuda.CUDAGraph, copies)
@@ -285,8 +277,6 @@ def _launcher(tuner: Any, recorder: AnyRecorder) -> FunctionType:
 
     Raises RecorderError, and what Triton raises.
     """
-    import torch
-
     original = tuner.launchers[0]
     copy = _copy_of(tuner, recorder)
     clone = _tuner_of_copy(tuner, copy.kernel)

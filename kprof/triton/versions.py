@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
@@ -15,11 +16,18 @@ ANY_VERSION_VARIABLE: Final = "KPROF_TRITON_ANY_VERSION"
 
 def check_version(version: str) -> None:
     """Raises TargetError for an untested Triton, unless KPROF_TRITON_ANY_VERSION=1."""
-    if ".".join(version.split(".")[:2]) in TESTED or os.environ.get(ANY_VERSION_VARIABLE) == "1":
+    check_tested("kprof.triton", "Triton", version, TESTED, ANY_VERSION_VARIABLE)
+
+
+def check_tested(
+    what: str, package: str, version: str, tested: Sequence[str], any_version: str
+) -> None:
+    """Raises TargetError for an untested version, unless the variable `any_version` is 1."""
+    if ".".join(version.split(".")[:2]) in tested or os.environ.get(any_version) == "1":
         return
     raise TargetError(
-        f"kprof.triton is tested with Triton {', '.join(TESTED)}, and this is Triton {version}; "
-        f"install one of those, or set {ANY_VERSION_VARIABLE}=1 to try this one"
+        f"{what} is tested with {package} {', '.join(tested)}, and this is {package} {version}; "
+        f"install one of those, or set {any_version}=1 to try this one"
     )
 
 

@@ -4,8 +4,8 @@
                   waits by it; where their numbers differ, the latest one that sent
     pairing.py    within such launches: the n-th send of a (source, destination, slot) and the n-th
                   wait
-    ends.py       reads sends and waits from the events, in slices that fit memory
-    table.py      fills the view `flows` that SQL sees
+    ends.py       reads sends and waits from the events, in slices that fit memory, and joins them
+                  for the view `flows`
 
 A join by position silently goes wrong when something is missing on one side. So whole launches are
 matched first: nothing is ever dropped from the list of launches. Within launches, where a slot has
