@@ -40,14 +40,6 @@ def all_reduce(
     return plan(tensor, out=out, variant=variant, grid=grid, recorder=recorder)
 
 
-def wait() -> None:
-    """Wait for all calls of `all_reduce` on this rank.
-
-    Raises PeerTimeoutError if a peer never arrived.
-    """
-    _plans.wait()
-
-
-def close_plans() -> None:
-    """Free all plans that `all_reduce` has made. Collective. Raises like `wait`."""
-    _plans.close()
+# On this rank, for all calls of `all_reduce`.
+wait: Final = _plans.wait
+close_plans: Final = _plans.close

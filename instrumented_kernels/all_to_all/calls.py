@@ -74,20 +74,9 @@ def all_to_all(
     return plan(x, indices, weights, out=out, recorder=recorder, is_async=is_async)
 
 
-def wait() -> None:
-    """Wait for all calls of `all_to_all` on this rank.
-
-    Raises PeerTimeoutError or ValueError for what went wrong.
-    """
-    _plans.wait()
-
-
-def close_plans() -> None:
-    """Free all plans of this process. Collective over every group with plans.
-
-    Raises like `wait`.
-    """
-    _plans.close()
+# On this rank, for all calls of `all_to_all`.
+wait: Final = _plans.wait
+close_plans: Final = _plans.close
 
 
 def make_plan(

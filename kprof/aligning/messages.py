@@ -11,20 +11,18 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN, Capture
 from kprof.clocks.limits import Limits, RankClock
+from kprof.on_use import pd
 from kprof.trace import Trace
 from kprof.trace.flows.ends import flow_pairs
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 # Kernels in which every rank waits for all. A send or a broadcast says less.
 COLLECTIVES: Final = tuple(

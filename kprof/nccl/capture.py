@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -34,10 +34,8 @@ from kprof.nccl.host import write_host_trace
 from kprof.nccl.keeping import slowest
 from kprof.nccl.overtaken import by_order, by_others
 from kprof.nccl.ring import RECORD, Ring, read_rings
+from kprof.on_use import pa, pd
 from kprof.regions import FlowRule, RegionTable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAME_OF_FIRST: Final = REGIONS.regions[0].name
 _NS_PER_S: Final = 10**9
@@ -198,8 +196,6 @@ def _add(
     directory: Path, base: RankInfo, calls: RankCalls | None, rings: Sequence[Ring], world_size: int
 ) -> RankInfo:
     """The rank with these calls after its own launches, and their events in its file."""
-    import pyarrow as pa
-
     first_launch = max((each.launch for each in base.launches), default=-1) + 1
     info = _counted(base, calls, rings, first_launch)
     table = event_schema().empty_table()

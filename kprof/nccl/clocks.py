@@ -8,7 +8,7 @@ that is ahead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -21,9 +21,7 @@ from kprof.errors import ClockError
 from kprof.nccl.collectives import BROADCAST, OPERATION, PAIR, REDUCE
 from kprof.nccl.events import Rank
 from kprof.nccl.ring import Ring
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.on_use import pd
 
 # Two processors of a GPU may see its clock a step apart.
 STEP_NS: Final = 32.0

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import Launch, RankAlignment
+from kprof.on_use import pd
 from kprof.regions import Category, Field, FlowRule, Region, RegionTable
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 _PEER: Final = Field("peer", 14, 0)
 _SLOT: Final = Field("slot", 10, 14)
@@ -84,8 +82,6 @@ def spans_of(
 
     `clocks` are None where times of ranks cannot be compared.
     """
-    import pandas as pd
-
     found = _with_last(_with_launches(_with_replays(channels)), clocks)
     events = pd.concat([*_split(found), *_phases(found)], ignore_index=True)
     by_rank = {rank: found[found["rank"] == rank] for rank in found["rank"].unique().tolist()}
@@ -244,8 +240,6 @@ def _events(
     is_open: pd.Series[bool] | bool = False,
 ) -> pd.DataFrame:
     """An event for each row."""
-    import pandas as pd
-
     columns = {
         "rank": rows["rank"],
         "launch": rows["launch"],

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kprof.capture.losses import name_ranks
 from kprof.nccl.events import COLL, KERNEL_CH, Rank, names_of
 from kprof.nccl.ring import Ring
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.on_use import pd
 
 _MOST_SAID: Final = 8
 
@@ -22,8 +20,6 @@ def never_entered(
 ) -> list[str]:
     """A sentence for each collective that never ended on a rank while others never entered it, or
     on any, or that does not end in a run that is not over."""
-    import pandas as pd
-
     tables = [_entries(idx, ring, ranks) for idx, ring in enumerate(rings)]
     entered = pd.concat(tables, ignore_index=True)
     names = names_of(each.comm for each in ranks.values())
@@ -49,8 +45,6 @@ def never_entered(
 def _entries(idx: int, ring: Ring, ranks: Mapping[tuple[int, int], Rank]) -> pd.DataFrame:
     """The collectives that a process has entered: rank, comm, func, seq, and whether each has ended
     on the GPU."""
-    import pandas as pd
-
     rows = ring.records
     starts = rows[rows["kind"] == COLL]
     is_known = [(idx, number - 1) in ranks for number in starts["comm"].tolist()]

@@ -6,16 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.nccl.collectives import BROADCAST, COLUMNS, PAIR, REDUCE
 from kprof.nccl.ring import Communicator, Ring
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
+from kprof.on_use import pd
 
 # Types as powers of two, and states: see profiler_abi.h.
 COLL, P2P, KERNEL_CH, KERNEL_PHASE = 1, 2, 6, 15
@@ -80,8 +78,6 @@ def names_of(comms: Iterable[Communicator]) -> dict[int, str]:
 
 def channels_of(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) -> pd.DataFrame:
     """The channels of all collectives as rows of COLUMNS but `replay`."""
-    import pandas as pd
-
     names = names_of(rank.comm for rank in ranks.values())
     capture_rank = {(each.comm.id, each.comm.rank): each.rank for each in ranks.values()}
     tables = [pd.DataFrame(columns=[name for name in COLUMNS if name != "replay"])]
@@ -103,8 +99,6 @@ def channels_of(rings: Sequence[Ring], ranks: Mapping[tuple[int, int], Rank]) ->
 
 def _calls(ring: Ring) -> pd.DataFrame:
     """Collectives, sends and receives; `handle` is what their channels name as parent."""
-    import pandas as pd
-
     rows = ring.records[np.isin(ring.records["kind"], CALLS)]
     texts = np.array(ring.texts, dtype=object)
     sizes = np.array([_size_of(text) for text in ring.texts])
@@ -179,8 +173,6 @@ def _ns_of(ticks: pd.Series[int], rate: pd.Series[int]) -> pd.Series[int]:
 def _timed(rows: NDArray[np.void]) -> pd.DataFrame:
     """Channels or phases with the GPU's times, -1 where they never ended, and when the host saw
     that; an end before the start is none."""
-    import pandas as pd
-
     found = pd.DataFrame(
         {
             "handle": rows["handle"],

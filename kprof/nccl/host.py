@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,9 +19,7 @@ from kprof.capture.output import writing
 from kprof.capture.torch_traces import HOST_CATEGORY, host_trace_name, torch_trace_name
 from kprof.nccl.events import COLL, P2P
 from kprof.nccl.ring import Ring
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.on_use import pd
 
 # Of events that a thread of the host begins and ends.
 _NAMES: Final = {8: "group", 11: "launch", 12: "copy engine"}

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.claims import leave_message
 from kprof.capture.output import completing
@@ -23,10 +24,7 @@ from kprof.errors import CaptureError
 from kprof.nccl.collectives import OPERATION
 from kprof.nccl.events import CALLS, KERNEL_CH, channels_of, resolve
 from kprof.nccl.ring import KEPT, RING_NAMES, Ring, read_ring, read_rings, united
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
+from kprof.on_use import pd
 
 _LOOK_S: Final = 0.5
 

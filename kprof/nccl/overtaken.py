@@ -8,15 +8,11 @@ after another one has ended that needs its data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.nccl.collectives import BROADCAST, OPERATION, PAIR, REDUCE
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
+from kprof.on_use import pd
 
 
 def by_order(channels: pd.DataFrame) -> NDArray[np.bool_]:

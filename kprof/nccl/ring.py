@@ -170,7 +170,8 @@ def read_ring(path: Path, most: int | None = None, since: int = 0) -> Ring | Non
         _check(header, (os.fstat(file).st_size - _RECORDS_OFFSET) // RECORD.itemsize)
         least = max(0 if most is None else num_events - most, since)
         records = _records(file, num_records, num_events, least)
-    rank, comms = int(header["rank"]), _comms(start, min(int(header["comms"]), NUM_COMMS))
+    rank, num_comms = int(header["rank"]), min(int(header["comms"]), NUM_COMMS)
+    comms = np.frombuffer(start, _COMM, num_comms, _COMMS_OFFSET)
     num_overwritten = max(num_events - num_records, 0)
     num_before = num_overwritten if header["keeps_latest"] else 0
     return Ring(
@@ -279,14 +280,8 @@ def _with_data(file: int, end: int, step: int) -> Iterator[int]:
 def _texts(start: bytes) -> tuple[str, ...]:
     """By number; 0 is the empty one."""
     rows = np.frombuffer(start[_TEXTS_OFFSET:_COMMS_OFFSET], _TEXT)
-    texts = [row["text"].decode(errors="replace") for row in rows if row["state"] == _COMPLETE]
-    whole = [row["state"] == _COMPLETE for row in rows]
-    numbered = iter(texts)
-    return ("", *(next(numbered) if is_whole else "" for is_whole in whole))
-
-
-def _comms(start: bytes, count: int) -> NDArray[np.void]:
-    return np.frombuffer(start, _COMM, count, _COMMS_OFFSET)
+    whole = (row["text"] if row["state"] == _COMPLETE else b"" for row in rows)
+    return ("", *(text.decode(errors="replace") for text in whole))
 
 
 def _makes_sense(row: np.void) -> bool:

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kprof.capture.directory import read_alignment
 from kprof.capture.manifest import Alignment, RankAlignment
@@ -19,10 +20,7 @@ from kprof.nccl.collectives import OPERATION, waits_of
 from kprof.nccl.events import Rank, channels_of, resolve
 from kprof.nccl.live import LATEST, rings_of
 from kprof.nccl.ring import Ring, read_ring
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
+from kprof.on_use import pd
 
 # What a look reads at most of a ring: 8 MiB.
 _MOST: Final = 1 << 17

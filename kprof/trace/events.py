@@ -9,11 +9,11 @@ import threading
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kprof.capture.database import locked_database
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.errors import ClockError
+from kprof.on_use import pd
 from kprof.regions import Region, RegionTable, merge_tables
 from kprof.trace.queries import Queries, reading
 from kprof.trace.views import (
@@ -24,9 +24,6 @@ from kprof.trace.views import (
     cut_sql,
     open_events,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Events(Queries):

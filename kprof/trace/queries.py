@@ -11,12 +11,10 @@ import duckdb
 
 from kprof.capture.footers import first_line
 from kprof.errors import CorruptCaptureError, SelectionError, require
+from kprof.on_use import pa, pd
 
 if TYPE_CHECKING:
     # Takes longer to load than the others together; queries for other shapes do without.
-    import pandas as pd
-    import pyarrow as pa
-
     from kprof.capture.database import Arrays
 
 # A vector has 2048 rows.

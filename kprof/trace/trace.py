@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import duckdb
 
@@ -42,15 +42,13 @@ from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summaries
 from kprof.capture.verified import Verified, read_verified
 from kprof.errors import SelectionError
+from kprof.on_use import pa
 from kprof.trace.events import Events
 from kprof.trace.flows.ends import flow_pairs
 from kprof.trace.flows.launches import Side, flow_sides
 from kprof.trace.queries import reading
 from kprof.trace.selection import SelectionText, fields_of_words
 from kprof.trace.views import Selection, Source, fill_flows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16

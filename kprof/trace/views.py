@@ -22,12 +22,11 @@ from kprof.capture.database import sql_name, sql_text
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import ClockSegment, Launch, Manifest, RankInfo
 from kprof.capture.rank_summary import NO_PARTS_SQL
+from kprof.on_use import pa
 from kprof.regions import MergedTables, Region, RegionTable
 from kprof.trace.queries import insert
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kprof.capture.database import Arrays
 
 # SQL: is an event a wait that a hang left open? It lasts as long as it was seen open; other open
