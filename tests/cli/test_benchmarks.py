@@ -26,18 +26,9 @@ SMALL = {
     "launch_cost": ["--launches", "10", "--repeats", "2"],
     "explanation_accuracy": ["--cases", "3", "--seed", "1"],
     "soak": ["--seconds", "1"],
-    "draining": [
-        "--seconds",
-        "1",
-        "--plain-seconds",
-        "1",
-        "--blocks",
-        "4",
-        "--events-per-second",
-        "9000",
-    ],
+    "draining": ["--seconds", "1", "--plain-seconds", "1", "--blocks", "4", "--events-per-second", "9000"],
     "planted_hangs": ["--hangs", "1", "--slow", "1"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SMALL)

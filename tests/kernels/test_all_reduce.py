@@ -16,11 +16,15 @@ from typer.testing import CliRunner
 from waits import waited_s
 from widths import IS_CPU_TARGET, SEEDS, WARP_WIDTHS
 
-from benchmarks.all_reduce.__main__ import write_table
 from combinations import all_pairs
 from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
 from instrumented_kernels.all_reduce.__main__ import app
-from instrumented_kernels.all_reduce.tuning import TABLE_FILE, tuning_for, tuning_from
+from instrumented_kernels.all_reduce.tuning import (
+    read_table,
+    tuning_for,
+    tuning_from,
+    write_table,
+)
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.groups import SoloGroup
 
@@ -189,15 +193,9 @@ BAD_CALLS = {
     "overlap": ({"tensor": ODD[:30], "out": ODD[10:]}, "overlaps tensor in part"),
     "variant": ({"tensor": ODD, "variant": "fastest"}, "choose auto or one of oneshot_serial"),
     "grid": ({"tensor": ODD, "grid": 300}, "give at most 254"),
-    "grid of one": (
-        {"tensor": ODD, "variant": "oneshot_serial", "grid": 2},
-        "oneshot_serial runs in 1 block",
-    ),
-    "grid of ranks": (
-        {"tensor": ODD, "variant": "oneshot_lock", "grid": 3},
-        "oneshot_lock runs in 1 block",
-    ),
-}
+    "grid of one": ({"tensor": ODD, "variant": "oneshot_serial", "grid": 2}, "oneshot_serial runs in 1 block"),
+    "grid of ranks": ({"tensor": ODD, "variant": "oneshot_lock", "grid": 3}, "oneshot_lock runs in 1 block"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_CALLS.values(), ids=BAD_CALLS.keys())
@@ -264,7 +262,7 @@ def test_a_number_of_ranks_that_was_measured_is_taken_as_it_is() -> None:
 
 
 def test_a_new_measurement_keeps_those_of_other_numbers_of_ranks(tmp_path: Path) -> None:
-    before = json.loads(TABLE_FILE.read_text())["by_world_size"]
+    before = read_table()
     write_table(tmp_path / "tuned.json", 30, [[1024, "ring"]], {"ring": [[1024, 4, 8]]})
     tables = json.loads((tmp_path / "tuned.json").read_text())["by_world_size"]
     assert tables == before | {

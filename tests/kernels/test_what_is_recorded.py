@@ -223,30 +223,16 @@ NEVER = kprof.schedule(wait=9, warmup=0, active=1)
 ALWAYS = kprof.schedule(wait=0, warmup=0, active=1)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "schedule", "sentence"),
-    [
-        (Wanted(ranks=(1,)), None, "rank 0 is not among the ranks to record"),
-        (Wanted(skip=99), None, "nothing of this run is among what was to be recorded (--skip 99)"),
-        (
-            Wanted(skip=99),
-            ALWAYS,
-            "nothing of this run is among what was to be recorded (--skip 99)",
-        ),
-        (
-            Wanted(blocks=(7, 8), sample=2),
-            None,
-            "--blocks 7-8 leaves nothing of 6 launches of up to 3 blocks",
-        ),
-        (
-            Wanted(blocks=(1,), sample=64, warps=(1,), skip=2),
-            ALWAYS,
-            "--blocks 1 --warps 1 --sample 1/64 leaves nothing of 2 launches of up to 3 blocks",
-        ),
-        (Wanted(), NEVER, "the schedule left out everything in the 3 steps of this run"),
-        (Wanted(skip=1), NEVER, "the schedule left out everything in the 3 steps of this run"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "schedule", "sentence"), [
+    (Wanted(ranks=(1,)), None, "rank 0 is not among the ranks to record"),
+    (Wanted(skip=99), None, "nothing of this run is among what was to be recorded (--skip 99)"),
+    (Wanted(skip=99), ALWAYS, "nothing of this run is among what was to be recorded (--skip 99)"),
+    (Wanted(blocks=(7, 8), sample=2), None, "--blocks 7-8 leaves nothing of 6 launches of up to 3 blocks"),
+    (Wanted(blocks=(1,), sample=64, warps=(1,), skip=2), ALWAYS,
+        "--blocks 1 --warps 1 --sample 1/64 leaves nothing of 2 launches of up to 3 blocks"),
+    (Wanted(), NEVER, "the schedule left out everything in the 3 steps of this run"),
+    (Wanted(skip=1), NEVER, "the schedule left out everything in the 3 steps of this run"),
+])  # fmt: skip
 def test_what_leaves_nothing_says_so(
     library: ctypes.CDLL,
     tmp_path: Path,

@@ -50,69 +50,11 @@ def test_one_slow_block_is_named_with_its_rank() -> None:
     assert finding.factor == pytest.approx(3.0, rel=0.05)
 
 
-def test_a_block_that_is_slow_on_all_ranks_is_one_finding() -> None:
-    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, blocks=(3,))))
-    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (), (3,))
-
-
-def test_half_of_the_ranks_slow_is_one_finding_about_them() -> None:
-    slow = Cause(Kind.SLOW, 1.5, ALWAYS, ranks=(2, 3))
-    finding = only_finding(run_of(slow))
-    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (2, 3), ())
-
-
-def test_a_region_is_named_where_only_it_is_slow() -> None:
-    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, ranks=(1,), region="prepare")))
-    assert (finding.ranks, finding.region) == ((1,), "prepare")
-
-
-def test_three_of_twelve_calls_are_counted() -> None:
-    weights = tuple(float(call in (1, 6, 7)) for call in range(12))
-    finding = only_finding(run_of(Cause(Kind.LATE_START, 20_000.0, weights, ranks=(1,))))
-    assert (finding.kind.name, finding.ranks) == ("late_start", (1,))
-    assert (finding.when, finding.calls) == (When.SOMETIMES, (1, 6, 7))
-
-
-def test_every_fourth_call_is_periodic() -> None:
-    weights = tuple(float(call % 4 == 2) for call in range(12))
-    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, weights, ranks=(0,), blocks=(1,))))
-    assert (finding.when, finding.period, finding.calls) == (When.PERIODIC, 4, (2, 6, 10))
-
-
-def test_what_grows_is_said_to_grow() -> None:
-    weights = tuple(call / 6 for call in range(12))
-    finding = only_finding(run_of(Cause(Kind.SLOW, 1.5, weights, ranks=(1,))))
-    assert (finding.ranks, finding.when) == ((1,), When.GROWING)
-
-
 def test_a_straggler_that_moves_is_one_finding() -> None:
     path = tuple((call % 4, call % 6) for call in range(12))
     finding = only_finding(run_of(Cause(Kind.SLOW, 3.0, ALWAYS, path=path)))
     assert finding.when is When.MOVING
     assert set(finding.places) == set(path)
-
-
-def test_a_slow_call_is_nobodys_fault() -> None:
-    weights = tuple(float(call == 8) for call in range(12))
-    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, weights)))
-    assert (finding.kind.name, finding.ranks, finding.calls) == ("slow_call", (), (8,))
-
-
-def test_idle_time_before_a_send_that_no_region_covers() -> None:
-    finding = only_finding(run_of(Cause(Kind.IDLE_GAP, 9000.0, ALWAYS, ranks=(3,), region="send")))
-    assert (finding.kind.name, finding.ranks, finding.region) == ("idle_gap", (3,), "send")
-
-
-def test_a_slow_link_is_named_by_both_ends() -> None:
-    slow = Cause(Kind.SLOW_LINK, 8000.0, ALWAYS, link=(1, 2))
-    finding = only_finding(run_of(slow, topology="all_to_all"))
-    assert (finding.kind.name, finding.link) == ("slow_transfer", (1, 2))
-
-
-def test_every_fourth_event_slow_is_about_events() -> None:
-    slow = Cause(Kind.SLOW_ITEMS, 10.0, ALWAYS, region="work", every=4)
-    finding = only_finding(run_of(slow))
-    assert (finding.kind.name, finding.region) == ("slow_events", "work")
 
 
 def test_a_rank_with_three_times_the_items_is_uneven_work() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks import explanation_accuracy
 from kprof.analysis.findings import Finding, explain_trace
 from simulation import Cause, Kind, Scenario, Sizes, simulate
@@ -18,103 +20,68 @@ def findings_of(topology: str, sizes: Sizes, *causes: Cause, **others: object) -
     return list(explain_trace(simulate(scenario).trace()).findings)
 
 
-def test_one_link_is_slow_where_nobody_waits_for_any_other() -> None:
-    slow = Cause(Kind.SLOW_LINK, 40_000.0, (1.0,), link=(9, 10))
-    (finding,) = findings_of("all_to_all", Sizes(16, 2, 4), slow, num_calls=1)
-    assert (finding.kind.name, finding.link) == ("slow_transfer", (9, 10))
-    assert finding.share > 0.2
+def link(amount: float, src: int, dst: int) -> Cause:
+    return Cause(Kind.SLOW_LINK, amount, ALWAYS, link=(src, dst))
 
 
-def test_all_that_one_rank_sends_is_slow_where_only_that_rank_sends_such_data() -> None:
-    slow = Cause(Kind.SLOW_LINK, 16_000.0, ALWAYS, link=(0, -1))
-    (finding,) = findings_of("server", Sizes(12, 4, 2), slow)
-    assert (finding.kind.name, finding.link) == ("slow_transfer", (0, -1))
+ONE_CALL = {"num_calls": 1}
+# By what is hard to see: the run, its causes, what else is special, and fields of its findings, in order.
+HIDDEN = {
+    "one link, where nobody waits for any other": (
+        ("all_to_all", Sizes(16, 2, 4)), [link(40_000.0, 9, 10)], ONE_CALL,
+        [{"kind": "slow_transfer", "link": (9, 10)}]),
+    "all that one rank sends, where only that rank sends such data": (
+        ("server", Sizes(12, 4, 2)), [link(16_000.0, 0, -1)], {}, [{"kind": "slow_transfer", "link": (0, -1)}]),
+    "one link to a server": (
+        ("server", Sizes(3, 4, 2)), [link(6000.0, 1, 0)], {}, [{"kind": "slow_transfer", "link": (1, 0)}]),
+    "a link that only hidden data of another region can be compared with": (
+        ("staged", Sizes(8, 8, 4)), [link(30_000.0, 5, -1)], {}, [{"kind": "slow_transfer", "link": (5, -1)}]),
+    "a rank whose data only some wait for": (
+        ("all_to_all", Sizes(6, 3, 3)), [link(4700.0, -1, 0)], {}, [{"kind": "slow_transfer", "link": (-1, 0)}]),
+    "no link that is slow by less than the clocks are off": (
+        ("tree", Sizes(4, 4, 4)), [Cause(Kind.SLOW, 3.4, ALWAYS, ranks=(1,), region="reduce")],
+        {"clock_error_ns": 98.3, "noise": 0.04, "seed": 435270107}, [{"kind": "slow", "ranks": (1,)}]),
+    "an event of one block, and no event all over the run": (
+        ("staged", Sizes(6, 6, 5)),
+        [Cause(Kind.DELAY, 19_477.0, (1.0,) * 7, ranks=(3,), blocks=(2,), region="send")],
+        {"num_calls": 7, "noise_shape": "spikes", "noise": 0.045, "seed": 508299562},
+        [{"kind": "slow", "ranks": (3,), "blocks": (2,)}]),
+    "a slow rank that has slow events, too": (
+        ("staged", Sizes(8, 8, 3)),
+        [Cause(Kind.SLOW, 1.09, (1.0,), ranks=(6,)),
+            Cause(Kind.SLOW_ITEMS, 10.79, (1.0,), region="copy", every=2)],
+        {**ONE_CALL, "noise": 0.045, "seed": 86690805, "travel_ns": 457},
+        [{"kind": "slow", "ranks": (6,)}, {"kind": "slow_events", "region": "copy"}]),
+    "slow events of which most of the time is a slow rank's": (
+        ("all_to_all", Sizes(4, 4, 5)),
+        [Cause(Kind.SLOW, 1.87, ALWAYS, ranks=(1,), region="send"),
+            Cause(Kind.SLOW_ITEMS, 8.76, ALWAYS, region="send", every=4)],
+        {"noise": 0.02},
+        [{"kind": "slow", "ranks": (1,), "factor": pytest.approx(2.9, abs=0.6)},
+            {"kind": "slow_events", "region": "send", "period": 4}]),
+    "a block slow everywhere, which costs more than its items on one rank": (
+        ("barriers", Sizes(3, 4, 3)),
+        [Cause(Kind.MORE_ITEMS, 3.0, ALWAYS, ranks=(2,), blocks=(2,)), Cause(Kind.SLOW, 1.9, ALWAYS, blocks=(2,))],
+        {},
+        [{"kind": "slow", "ranks": (), "blocks": (2,)}, {"kind": "uneven_work", "ranks": (2,), "blocks": (2,)}]),
+    "of two ranks one that has a block with more items": (
+        ("all_to_all", Sizes(2, 4, 3)), [Cause(Kind.MORE_ITEMS, 3.0, ALWAYS, ranks=(1,), blocks=(1,))], {},
+        [{"kind": "uneven_work", "ranks": (1,), "blocks": (1,)}]),
+    "what only one rank does": (
+        ("server", Sizes(2, 4, 5)), [Cause(Kind.SLOW, 3.0, (0.0, 1.0) + (0.0,) * 6, ranks=(1,))],
+        {"num_calls": 8}, [{"kind": "slow", "ranks": (1,), "calls": (1,)}]),
+}  # fmt: skip
 
 
-def test_one_link_to_a_server_is_slow() -> None:
-    slow = Cause(Kind.SLOW_LINK, 6000.0, ALWAYS, link=(1, 0))
-    (finding,) = findings_of("server", Sizes(3, 4, 2), slow)
-    assert (finding.kind.name, finding.link) == ("slow_transfer", (1, 0))
-
-
-def test_a_link_that_only_hidden_data_of_another_region_can_be_compared_with() -> None:
-    slow = Cause(Kind.SLOW_LINK, 30_000.0, ALWAYS, link=(5, -1))
-    (finding,) = findings_of("staged", Sizes(8, 8, 4), slow)
-    assert (finding.kind.name, finding.link) == ("slow_transfer", (5, -1))
-
-
-def test_links_are_not_slow_by_less_than_the_clocks_are_off() -> None:
-    slow = Cause(Kind.SLOW, 3.4, ALWAYS, ranks=(1,), region="reduce")
-    (finding,) = findings_of(
-        "tree", Sizes(4, 4, 4), slow, clock_error_ns=98.3, noise=0.04, seed=435270107
-    )
-    assert (finding.kind.name, finding.ranks) == ("slow", (1,))
-
-
-def test_an_event_of_one_block_is_no_event_all_over_the_run() -> None:
-    late = Cause(Kind.DELAY, 19_477.0, (1.0,) * 7, ranks=(3,), blocks=(2,), region="send")
-    (finding,) = findings_of(
-        "staged",
-        Sizes(6, 6, 5),
-        late,
-        num_calls=7,
-        noise_shape="spikes",
-        noise=0.045,
-        seed=508299562,
-    )
-    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (3,), (2,))
-
-
-def test_a_slow_rank_has_slow_events_too() -> None:
-    rank = Cause(Kind.SLOW, 1.09, (1.0,), ranks=(6,))
-    items = Cause(Kind.SLOW_ITEMS, 10.79, (1.0,), region="copy", every=2)
-    first, second = findings_of(
-        "staged",
-        Sizes(8, 8, 3),
-        rank,
-        items,
-        num_calls=1,
-        noise=0.045,
-        seed=86690805,
-        travel_ns=457,
-    )
-    assert (first.kind.name, first.ranks) == ("slow", (6,))
-    assert (second.kind.name, second.region) == ("slow_events", "copy")
-
-
-def test_slow_events_are_seen_where_most_of_their_time_is_a_slow_ranks() -> None:
-    rank = Cause(Kind.SLOW, 1.87, ALWAYS, ranks=(1,), region="send")
-    items = Cause(Kind.SLOW_ITEMS, 8.76, ALWAYS, region="send", every=4)
-    first, second = findings_of("all_to_all", Sizes(4, 4, 5), rank, items, noise=0.02)
-    assert (first.kind.name, first.ranks) == ("slow", (1,))
-    assert 2.3 < first.factor < 3.5
-    assert (second.kind.name, second.region, second.period) == ("slow_events", "send", 4)
-
-
-def test_a_rank_whose_data_only_some_wait_for_is_named_once() -> None:
-    slow = Cause(Kind.SLOW_LINK, 4700.0, ALWAYS, link=(-1, 0))
-    (finding,) = findings_of("all_to_all", Sizes(6, 3, 3), slow)
-    assert (finding.kind.name, finding.link) == ("slow_transfer", (-1, 0))
-
-
-def test_of_a_block_slow_everywhere_and_its_items_on_one_rank_the_larger_comes_first() -> None:
-    items = Cause(Kind.MORE_ITEMS, 3.0, ALWAYS, ranks=(2,), blocks=(2,))
-    block = Cause(Kind.SLOW, 1.9, ALWAYS, blocks=(2,))
-    first, second = findings_of("barriers", Sizes(3, 4, 3), items, block)
-    assert (first.kind.name, first.ranks, first.blocks) == ("slow", (), (2,))
-    assert (second.kind.name, second.ranks, second.blocks) == ("uneven_work", (2,), (2,))
-
-
-def test_of_two_ranks_one_has_a_block_with_more_items() -> None:
-    more = Cause(Kind.MORE_ITEMS, 3.0, ALWAYS, ranks=(1,), blocks=(1,))
-    (finding,) = findings_of("all_to_all", Sizes(2, 4, 3), more)
-    assert (finding.kind.name, finding.ranks, finding.blocks) == ("uneven_work", (1,), (1,))
-
-
-def test_what_only_one_rank_does_is_slow_on_that_rank() -> None:
-    slow = Cause(Kind.SLOW, 3.0, (0.0, 1.0) + (0.0,) * 6, ranks=(1,))
-    (finding,) = findings_of("server", Sizes(2, 4, 5), slow, num_calls=8)
-    assert (finding.kind.name, finding.ranks, finding.calls) == ("slow", (1,), (1,))
+@pytest.mark.parametrize("what", HIDDEN)
+def test_it_is_named_and_nothing_else(what: str) -> None:
+    run, causes, others, expected = HIDDEN[what]
+    found = findings_of(*run, *causes, **others)
+    assert [finding.kind.name for finding in found] == [fields["kind"] for fields in expected]
+    for finding, fields in zip(found, expected, strict=True):
+        rest = {name: value for name, value in fields.items() if name != "kind"}
+        assert {name: getattr(finding, name) for name in rest} == rest
+    assert found[0].share > 0.2 or not what.startswith("one link, where")
 
 
 def test_spikes_in_one_call_are_no_causes_that_hide_each_other() -> None:

@@ -155,40 +155,23 @@ def test_times_are_on_the_aligned_clock(tmp_path: Path, processor: Processor) ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
-        pytest.param(
-            [("block", 0, 100), ("dispatch/copy", 0, 50), ("dispatch/send", 50, 50)],
-            [("block", 0, 100, 0), ("dispatch/copy", 0, 50, 1), ("dispatch/send", 50, 50, 1)],
-            id="nested, equal starts and ends",
-        ),
-        pytest.param(
-            [("dispatch/copy", 10, 10), ("dispatch/send", 0, 10), ("dispatch/wait-token", 20, 5)],
-            [
-                ("dispatch/send", 0, 10, 0),
-                ("dispatch/copy", 10, 10, 0),
-                ("dispatch/wait-token", 20, 5, 0),
-            ],
-            id="back to back, unsorted",
-        ),
-        pytest.param(
-            [("block", 0, 100), ("dispatch/copy", 50, 0), ("dispatch/send", 50, 50)],
-            [("block", 0, 100, 0), ("dispatch/copy", 50, 0, 2), ("dispatch/send", 50, 50, 1)],
-            id="zero length at the start of a neighbour",
-        ),
-        pytest.param(
-            [("dispatch/send", 0, 50), ("dispatch/copy", 50, 0), ("dispatch/copy", 50, 0)],
-            [("dispatch/send", 0, 50, 0), ("dispatch/copy", 50, 0, 0), ("dispatch/copy", 50, 0, 0)],
-            id="zero length at the end of a neighbour, twice",
-        ),
-        pytest.param(
-            [("block", 0, 60), ("dispatch/copy", 30, 60), ("dispatch/send", 40, 10)],
-            [("block", 0, 60, 0), ("dispatch/copy", 30, 60, 0), ("dispatch/send", 40, 10, 1)],
-            id="overlap goes to a lane",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spans", "expected"), [
+    pytest.param([("block", 0, 100), ("dispatch/copy", 0, 50), ("dispatch/send", 50, 50)],
+        [("block", 0, 100, 0), ("dispatch/copy", 0, 50, 1), ("dispatch/send", 50, 50, 1)],
+        id="nested, equal starts and ends"),
+    pytest.param([("dispatch/copy", 10, 10), ("dispatch/send", 0, 10), ("dispatch/wait-token", 20, 5)],
+        [("dispatch/send", 0, 10, 0), ("dispatch/copy", 10, 10, 0), ("dispatch/wait-token", 20, 5, 0)],
+        id="back to back, unsorted"),
+    pytest.param([("block", 0, 100), ("dispatch/copy", 50, 0), ("dispatch/send", 50, 50)],
+        [("block", 0, 100, 0), ("dispatch/copy", 50, 0, 2), ("dispatch/send", 50, 50, 1)],
+        id="zero length at the start of a neighbour"),
+    pytest.param([("dispatch/send", 0, 50), ("dispatch/copy", 50, 0), ("dispatch/copy", 50, 0)],
+        [("dispatch/send", 0, 50, 0), ("dispatch/copy", 50, 0, 0), ("dispatch/copy", 50, 0, 0)],
+        id="zero length at the end of a neighbour, twice"),
+    pytest.param([("block", 0, 60), ("dispatch/copy", 30, 60), ("dispatch/send", 40, 10)],
+        [("block", 0, 60, 0), ("dispatch/copy", 30, 60, 0), ("dispatch/send", 40, 10, 1)],
+        id="overlap goes to a lane"),
+])  # fmt: skip
 def test_spans_of_one_track(
     spans: list[tuple[str, int, int]],
     expected: list[tuple[str, int, int, int]],

@@ -11,16 +11,10 @@ from import_graph import circles, import_graph
 
 # Folders, and what stands above them.
 ABOVE = {
-    "kprof.trace": (
-        "kprof.analysis",
-        "kprof.export",
-        "kprof.importers",
-        "kprof.report",
-        "kprof.run",
-    ),
+    "kprof.trace": ("kprof.analysis", "kprof.export", "kprof.importers", "kprof.report", "kprof.run"),
     "kprof.analysis": ("kprof.export", "kprof.importers", "kprof.report", "kprof.run"),
     "kprof.analysis.replay": ("kprof.analysis.findings", "kprof.report"),
-}
+}  # fmt: skip
 
 
 def test_no_modules_import_each_other() -> None:

@@ -112,57 +112,28 @@ TWICE = planted(Kind.SLOW, 1.0, region="work")
 OTHER_NAMES = (("work", "gemm"), ("prepare", "set-up"), ("send", "push"), ("wait", "poll"))
 PAIRS = {
     "slow rank": Pair("ring", "Rank 2 ", planted(Kind.SLOW, 1.0, ranks=(2,))),
-    "slow block": Pair(
-        "halo", "Block 5 of rank 1 ", planted(Kind.SLOW, 1.5, ranks=(1,), blocks=(5,))
-    ),
+    "slow block": Pair("halo", "Block 5 of rank 1 ", planted(Kind.SLOW, 1.5, ranks=(1,), blocks=(5,))),
     "slow region": Pair("halo", "work of all ranks ", TWICE),
-    "slow link": Pair(
-        "ring",
-        "Transfers from rank 0 to rank 1 ",
-        planted(Kind.SLOW_LINK, 20_000, link=(0, 1)),
-    ),
-    "broken port": Pair(
-        "all_to_all", "Transfers from rank 1 ", planted(Kind.SLOW_LINK, 5_000, link=(1, -1))
-    ),
+    "slow link": Pair("ring", "Transfers from rank 0 to rank 1 ", planted(Kind.SLOW_LINK, 20_000, link=(0, 1))),
+    "broken port": Pair("all_to_all", "Transfers from rank 1 ", planted(Kind.SLOW_LINK, 5_000, link=(1, -1))),
     "longer lock": Pair("locks", "add of all ranks ", planted(Kind.SLOW, 2.0, region="add")),
-    "late at barriers": Pair(
-        "barriers", "work of rank 3 ", planted(Kind.DELAY, 4_000, ranks=(3,), region="work")
-    ),
-    "moving straggler": Pair(
-        "barriers", "work of one block, a different one", planted(Kind.DELAY, 6_000, path=PATH)
-    ),
-    "rare items": Pair(
-        "pipeline",
-        "work of all ranks ",
-        planted(Kind.SLOW_ITEMS, 4.0, every=4, region="work"),
-    ),
-    "rare items of a rank": Pair(
-        "halo",
-        "work of rank 1 ",
-        planted(Kind.SLOW_ITEMS, 5.0, every=4, ranks=(1,), region="work"),
-    ),
+    "late at barriers": Pair("barriers", "work of rank 3 ", planted(Kind.DELAY, 4_000, ranks=(3,), region="work")),
+    "moving straggler": Pair("barriers", "work of one block, a different one", planted(Kind.DELAY, 6_000, path=PATH)),
+    "rare items": Pair("pipeline", "work of all ranks ", planted(Kind.SLOW_ITEMS, 4.0, every=4, region="work")),
+    "rare items of a rank": Pair("halo", "work of rank 1 ",
+        planted(Kind.SLOW_ITEMS, 5.0, every=4, ranks=(1,), region="work")),
     "host gap": Pair("ring", "Rank 1 starts later", planted(Kind.LATE_START, 8_000, ranks=(1,))),
-    "pause": Pair(
-        "halo", "All ranks have longer gaps", planted(Kind.IDLE_GAP, 4_000, region="work")
-    ),
+    "pause": Pair("halo", "All ranks have longer gaps", planted(Kind.IDLE_GAP, 4_000, region="work")),
     "some calls": Pair("tree", "Rank 1 ", planted(Kind.SLOW, 2.0, OCCASIONAL, ranks=(1,))),
     "more with every call": Pair("ring", "Rank 1 ", planted(Kind.SLOW, 2.0, GROWING, ranks=(1,))),
     "new lock": Pair("steps", "lock takes ", variant="locks of steps"),
     "new barriers": Pair("steps", "barrier takes ", variant="barriers of steps"),
     "lost overlap of sends": Pair("steps", "wait takes ", variant="late sends", is_in_parts=True),
-    "lost overlap of loads": Pair(
-        "room for 4", "load takes ", variant="room for 1", is_in_parts=True
-    ),
-    "variant: one warp does both": Pair(
-        "room for 4",
-        "fetch (before: load",
-        variant="one warp",
-        names=(("load", "fetch"), ("work", "work"), ("finish", "finish")),
-    ),
-    "variant: slower product": Pair(
-        "halo", "gemm (before: work", TWICE, variant="halo", names=OTHER_NAMES
-    ),
-}
+    "lost overlap of loads": Pair("room for 4", "load takes ", variant="room for 1", is_in_parts=True),
+    "variant: one warp does both": Pair("room for 4", "fetch (before: load", variant="one warp",
+        names=(("load", "fetch"), ("work", "work"), ("finish", "finish"))),
+    "variant: slower product": Pair("halo", "gemm (before: work", TWICE, variant="halo", names=OTHER_NAMES),
+}  # fmt: skip
 
 
 def trace_of(run: Run, names: tuple[tuple[str, str], ...]) -> Trace:
