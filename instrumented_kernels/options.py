@@ -14,4 +14,3 @@ Target = Annotated[str, Option(help="cpu, cuda or hip; auto takes GPUs when ever
 # Of kernels for one GPU.
 LocalTarget = Annotated[str, Option(help="cpu, cuda or hip; auto takes a GPU if there is one")]
 Seed = Annotated[int, Option(help="of the inputs")]
-ScheduleSeed = Annotated[int, Option(help="of the CPU target's interleaving; 0 is first come")]

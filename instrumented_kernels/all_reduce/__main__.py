@@ -44,13 +44,12 @@ def main(
     graph: options.Graph = False,
     target: options.Target = "auto",
     seed: options.Seed = 1,
-    schedule_seed: options.ScheduleSeed = 0,
 ) -> None:
     """Run, check every bit, print the time. Exit non-zero if a value is wrong."""
 
     def make_work(device: str, group: Group) -> Work:
         call = _Call(_checked_numel(numel), _torch_dtype(dtype), variant, grid)
-        plan = Plan(group, device=device, schedule_seed=schedule_seed)
+        plan = Plan(group, device=device)
         delay_s = delay_ms / 1e3 if group.rank == delay_rank else 0.0
         launches = plan.launches(*call)
         times = f"{len(launches)} launches of " if len(launches) > 1 else ""

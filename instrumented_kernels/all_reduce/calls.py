@@ -17,7 +17,6 @@ def all_reduce(
     *,
     out: torch.Tensor | None = None,
     variant: str = "auto",
-    grid: int | None = None,
     recorder: AnyRecorder | None = None,
     process_group: Any = None,
 ) -> torch.Tensor:
@@ -37,7 +36,7 @@ def all_reduce(
         tensor,
         lambda group, ledger: Plan(group, device=str(tensor.device), ledger=ledger),
     )
-    return plan(tensor, out=out, variant=variant, grid=grid, recorder=recorder)
+    return plan(tensor, out=out, variant=variant, recorder=recorder)
 
 
 # On this rank, for all calls of `all_reduce`.

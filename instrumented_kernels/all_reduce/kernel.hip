@@ -1,23 +1,11 @@
 // All-reduce: every rank gets the sum of all ranks' tensors, bitwise the same on all ranks and in all variants:
-// accumulated in fp32 in the order of the ranks, rounded once.
-//
-// The ladder; each step removes what the trace of the one before shows:
-//
-//   oneshot_serial   one block: put to all, wait for the ranks in order, add each as it comes
-//   oneshot_lock     one block per source; all add to the same sums under a lock, in rank order
-//   oneshot_tree     log2(W) steps, twice as many tensors in each; then every rank has all of them and adds
-//   oneshot          all at once, in packets that are their own flags: one trip over the link and no fence
-//   twoshot_packets  each rank sums a slice and broadcasts it, in packets: 2/W of the bytes for one more trip
-//   twoshot          the same, with flags after whole chunks, which takes two fences
-//   ring             the sums travel from rank 0 to the last one and back, in as many chunks as there are blocks
+// accumulated in fp32 in the order of the ranks, rounded once. README.md has the ladder of variants.
 //
 // A classic ring adds every chunk in a different order, and a classic tree adds sums of sums, so neither gives the same
 // bits as the others. Here the tree forwards tensors without adding, and the ring starts every chunk at rank 0.
 //
 // A call is one launch. Buffers alternate by the parity of the launch's number, and no rank can be two launches ahead
 // of another: its result needs the data of every rank, which ranks send after they have read the launch before.
-//
-// Try it:  kprof record --nproc 4 -o run.kprof -- python -m instrumented_kernels.all_reduce --variant oneshot_lock
 #include "bulk_variants.h"
 #include "ladder_variants.h"
 #include "packet_variants.h"

@@ -63,21 +63,13 @@ def main(
     repeats: Annotated[int, typer.Option(help="calls")] = 3,
     target: options.Target = "auto",
     seed: options.Seed = 1,
-    schedule_seed: options.ScheduleSeed = 0,
 ) -> None:
     """Run, compare with float64, print the time. Exit non-zero if a value is wrong."""
     with errors_in_one_line("all_to_all", PeerError):
         problem = parse_shape(shape)
         device = choose_device(target)
         with joined_group() as group:
-            plan = make_plan(
-                group,
-                problem,
-                variant=variant,
-                device=device,
-                grid=grid,
-                schedule_seed=schedule_seed,
-            )
+            plan = make_plan(group, problem, variant=variant, device=device, grid=grid)
             delay_s = delay_ms / 1e3 if group.rank == delay_rank else 0.0
             num_wrong = _run(plan, Skew(skew, skew_rank), delay_s, repeats, seed)
     if num_wrong:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from instrumented_kernels.all_to_all.plan import Plan
 from instrumented_kernels.all_to_all.problem import Problem
@@ -20,14 +20,6 @@ DEFAULT_MAX_TOKENS: Final = 256
 _plans: Final[PlanCache[AnyPlan]] = PlanCache("all_to_all")
 
 
-class _Kind(NamedTuple):
-    """What calls of one plan have in common."""
-
-    problem: Problem
-    variant: str
-    grid: int | None
-
-
 def all_to_all(
     x: torch.Tensor,
     indices: torch.Tensor,
@@ -36,7 +28,6 @@ def all_to_all(
     num_experts: int,
     variant: str = "pipelined",
     max_tokens: int = DEFAULT_MAX_TOKENS,
-    grid: int | None = None,
     recorder: AnyRecorder | None = None,
     process_group: Any = None,
     out: torch.Tensor | None = None,
@@ -60,15 +51,10 @@ def all_to_all(
         problem = Problem(num_experts, indices.shape[1], x.shape[1], max_tokens)
     plan = _plans.get(
         process_group,
-        _Kind(problem, variant, grid),
+        (problem, variant),
         x,
         lambda group, ledger: make_plan(
-            group,
-            problem,
-            variant=variant,
-            device=str(x.device),
-            grid=grid,
-            ledger=ledger,
+            group, problem, variant=variant, device=str(x.device), ledger=ledger
         ),
     )
     return plan(x, indices, weights, out=out, recorder=recorder, is_async=is_async)
@@ -86,20 +72,9 @@ def make_plan(
     variant: str,
     device: str,
     grid: int | None = None,
-    warps_per_block: int | None = None,
-    schedule_seed: int = 0,
     ledger: CallLedger | None = None,
 ) -> AnyPlan:
     """A plan for any variant, including `torch`. Raises like Plan and TorchPlan."""
     if variant == "torch":
         return TorchPlan(group, problem, device=device, ledger=ledger)
-    return Plan(
-        group,
-        problem,
-        variant=variant,
-        device=device,
-        grid=grid,
-        warps_per_block=warps_per_block,
-        schedule_seed=schedule_seed,
-        ledger=ledger,
-    )
+    return Plan(group, problem, variant=variant, device=device, grid=grid, ledger=ledger)

@@ -1,25 +1,9 @@
 // All-to-all for mixture-of-experts: dispatch tokens to the ranks of their experts, apply a placeholder for the expert,
-// combine the results on the ranks of the tokens. kprof was invented for this workload.
-//
-// Each variant removes what the trace of the one before shows:
-//
-//   rank_flags   one flag per (source, destination), stored by a separate launch when all rows have left; one block
-//                receives a source's rows. Look at dispatch_recv: W busy blocks, all others empty.
-//   token_flags  one flag per row; block 0 counts while the others send; block b receives from source b % W. If a
-//   source
-//                sends three times the rows, the blocks that serve it have three times the work: look for the long
-//                blocks in dispatch_recv, then for the source that they serve.
-//   fused        combine_send applies the expert: one launch and one pass over the rows fewer.
-//   balanced     divides rows among warps over all sources (and experts) together, by prefix sums over the counts.
-//   Every
-//                block has the same number of rows; only waits for late sources are left.
-//   pipelined    one launch without a barrier: rows go back while others still arrive (pipelined.h).
+// combine the results on the ranks of the tokens. kprof was invented for this workload. README.md has the ladder of
+// variants.
 //
 // All but pipelined are sequences of launches; the end of a launch is their only grid-wide barrier:
 //   dispatch_send -> dispatch_recv -> (expert ->) combine_send -> combine_recv
-//
-// Try it:
-//   kprof record --nproc 8 -o run.kprof -- python -m instrumented_kernels.all_to_all --shape 64,6,2048,8 --skew 3
 #include "combine.h"
 #include "dispatch.h"
 #include "pipelined.h"

@@ -41,13 +41,12 @@ def main(
     repeats: options.Repeats = 3,
     graph: options.Graph = False,
     target: options.LocalTarget = "auto",
-    schedule_seed: options.ScheduleSeed = 0,
 ) -> None:
     """Run, compare with torch's sort, print the time. Exit non-zero if a value is wrong."""
 
     def make_work(device: str, _: Group) -> Work:
         kind = Problem(tokens * top_k, experts, block_size, variant, blocks)
-        plan = Plan(device, schedule_seed=schedule_seed)
+        plan = Plan(device)
         label = f"{variant}, {tokens} tokens x {top_k} of {experts} experts, blocks of {block_size}"
         return Work(plan, lambda seed: _case(plan, kind, top_k, hot, seed), label)
 

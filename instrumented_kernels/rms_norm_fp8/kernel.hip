@@ -1,14 +1,5 @@
 // rms_norm_fp8: r = x + residual, and r normalised by its root mean square, weighted, scaled and rounded to fp8, in one
-// pass over memory.
-//
-// The ladder; each step removes what the trace of the one before shows:
-//
-//   pointwise   a block per row, two bytes per load: most of the time goes into asking for data
-//   vectors     16 bytes per load; the row is loaded again for its second use
-//   shared      the row is kept in shared memory between its two uses
-//   tuned       the row is kept in registers, everything is asked for at once; warps per row by shape
-//
-// Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.rms_norm_fp8 --variant vectors
+// pass over memory. README.md has the ladder of variants.
 #include "ladder_variants.h"
 #include "tuned_variant.h"
 

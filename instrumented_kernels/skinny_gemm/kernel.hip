@@ -1,17 +1,5 @@
 // skinny_gemm: fp16 [M, N] = scale * fp8 [M, K] x fp8 [N, K]^T for up to 32 tokens. All that counts is how fast the
-// weights come.
-//
-// The ladder; each step removes what the trace of the one before shows:
-//
-//   tiled         16 rows of weights per warp over the whole depth: too few warps, each waits for one tile at a time
-//   split_k       the warps of a block share the depth
-//   specialised   some warps load, others multiply, with a queue in shared memory between them
-//   tuned         the same with producers, consumers and slots by shape
-//   direct        no queue: each warp loads what it multiplies, several tiles ahead
-//   ring          every block has its share of the rows, and warps copy several stages ahead into shared memory
-//   groups        the same with four warps to a ring, which multiply together: fp8 as it is, on Hopper
-//
-// Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.skinny_gemm --variant specialised
+// weights come. README.md has the ladder of variants.
 #include "direct_variants.h"
 #include "groups_variant.h"
 #include "ring_variant.h"

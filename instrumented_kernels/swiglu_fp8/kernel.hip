@@ -1,13 +1,5 @@
-// swiglu_fp8: y = fp8(scale * silu(gate) * up) of rows that are gate | up, with silu(v) = v / (1 + e^-v).
-//
-// The ladder; each step removes what the trace of the one before shows:
-//
-//   pointwise   two bytes per load, one byte per store
-//   vectors     16 bytes per load, 8 per store; what is left is arithmetic
-//   packed      exp2 and a reciprocal in place of e^x and a division
-//   tuned       smaller blocks, no division and no branch for odd addresses; begins while the launch before it ends
-//
-// Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.swiglu_fp8 --variant vectors
+// swiglu_fp8: y = fp8(scale * silu(gate) * up) of rows that are gate | up, with silu(v) = v / (1 + e^-v). README.md has
+// the ladder of variants.
 #include <kprof/compute.h>
 #include <kprof/short_track.h>
 
