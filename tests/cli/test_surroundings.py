@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import Capture
+from kprof.capture.processes import Condition, process_of, wait_until
 
 WORKLOAD = str(Path(__file__).parent / "workloads" / "lifetimes.py")
 
@@ -39,6 +41,27 @@ def test_a_signal_of_the_workloads_own_reaches_it(tmp_path):
     ended = shell(tmp_path, f"KPROF record -- sh -c '{loop}'; echo $?")
     assert ended.stdout == "9\n", ended.stderr
     assert "interrupted" not in ended.stderr
+
+
+def test_ctrl_z_stops_the_workload_until_kprof_goes_on(tmp_path):
+    command = [sys.executable, "-m", "kprof_cli", "record", "--", "sh", "-c"]
+    with subprocess.Popen(
+        [*command, "echo $$; read line; exit 5"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # As a shell starts what it can continue.
+        preexec_fn=os.setpgrp,
+    ) as kprof:
+        workload = process_of(int(kprof.stdout.readline()))
+        kprof.send_signal(signal.SIGTSTP)
+        _, status = os.waitpid(kprof.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        wait_until(lambda: workload.condition() is Condition.STOPPED, timeout_s=60)
+        condition = workload.condition()
+        kprof.send_signal(signal.SIGCONT)
+        kprof.communicate(b"\n")
+    assert (condition, kprof.returncode) == (Condition.STOPPED, 5)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from kprof.capture.processes import parents
@@ -23,7 +23,8 @@ def forwarding_signals(ranks: RecordingRanks) -> Iterator[SignalForwarder]:
     forwarder."""
     forwarder = SignalForwarder(ranks)
     ending = handling(forwarder.handle, (*ENDING, signal.SIGQUIT))
-    with ending, handling(forwarder.pass_on, (signal.SIGUSR2,)):
+    own = handling(forwarder.pass_on, (signal.SIGUSR2, signal.SIGWINCH))
+    with ending, own, handling(forwarder.stop, (signal.SIGTSTP,)):
         yield forwarder
 
 
@@ -38,26 +39,55 @@ class SignalForwarder:
         self._ranks = ranks
         self._num_interrupts = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._pending: list[int] = []
+        self._pending: list[tuple[Callable[[int], None], int]] = []
 
     def attach(self, process: subprocess.Popen[bytes]) -> None:
         """Set the process that gets the signals, and forward those that came before it existed."""
         self._process = process
-        for number in self._pending:
-            self._forward(number)
+        for action, number in self._pending:
+            action(number)
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """The signal handler."""
+        """The handler of a signal that ends the workload."""
         self.was_interrupted = True
-        if self._process is None:
-            self._pending.append(number)
-        else:
-            self._forward(number)
+        self._once_attached(self._forward, number)
 
     def pass_on(self, number: int, _frame: FrameType | None) -> None:
-        """The handler of a signal that is the workload's own, and would end kprof."""
-        if self._process is not None:
+        """The handler of a signal that is the workload's own."""
+        self._once_attached(self._send, number)
+
+    def stop(self, number: int, _frame: FrameType | None) -> None:
+        """The handler of Ctrl-Z."""
+        self._once_attached(self._stop, number)
+
+    def _once_attached(self, action: Callable[[int], None], number: int) -> None:
+        if self._process is None:
+            self._pending.append((action, number))
+        else:
+            action(number)
+
+    def _send(self, number: int) -> None:
+        assert self._process is not None
+        with contextlib.suppress(PermissionError):
             self._process.send_signal(number)
+
+    def _send_to_group(self, number: int) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def _stop(self, number: int) -> None:
+        """The workload stops with kprof, and goes on with it.
+
+        SIGTSTP does nothing in its own session, where no shell would continue it.
+        """
+        self._send_to_group(signal.SIGSTOP)
+        # Where no shell would continue kprof, either, this does nothing.
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        signal.signal(number, self.stop)
+        self._send_to_group(signal.SIGCONT)
 
     def _forward(self, number: int) -> None:
         assert self._process is not None
@@ -79,9 +109,7 @@ class SignalForwarder:
         passed_on = signal.SIGTERM if number == signal.SIGHUP else number
         if has_ended:
             self._ranks.signal(passed_on)
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, passed_on)
+        self._send_to_group(passed_on)
 
 
 def kill_tree(pid: int) -> None:
