@@ -147,6 +147,19 @@ def test_a_process_that_is_left_behind_does_not_change_the_exit_code(tmp_path: P
     assert "call kprof.recorder()" not in answer.stderr
 
 
+def test_a_process_that_ends_after_the_program_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of multiprocessing do."""
+    monkeypatch.setattr("kprof.recording.launcher.record._LATE_TIMEOUT_S", 600.0)
+    output = ["-o", tmp_path / "run.kprof"]
+    command = ["sh", "-c", "sleep 2 > /dev/null 2>&1 &"]
+    answer = run_kprof(["record", "--inductor", *output, "--", *command])
+    assert answer.returncode == 0, answer.stderr
+    assert "may still record" not in answer.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("hidden", "prints"),
     [

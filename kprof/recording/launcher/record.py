@@ -39,6 +39,7 @@ from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.names import unfinished_of
 from kprof.capture.printable import utf8
+from kprof.capture.processes import wait_until
 from kprof.capture.shared_memory import discard, make_memory, memory_of
 from kprof.capture.started import Begun, pids_here, write_begun
 from kprof.devices.build import DELAYS_VARIABLE
@@ -70,6 +71,8 @@ from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, R
 MAX_PROCS: Final = 255
 # Ranks with different numbers of launches have different reasons for having no events.
 _MOST_REASONS: Final = 3
+# What multiprocessing leaves behind takes a moment to end.
+_LATE_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -342,6 +345,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
             _prepare(directory, begun)
             yield directory, begun
         except WorkloadError as error:
+            wait_until(lambda: not processes_of(directory), _LATE_TIMEOUT_S)
             late, ranks = processes_of(directory), ranks_in_use(directory)
             if not late and not ranks:
                 if capture.has_events(directory):
