@@ -50,6 +50,8 @@ CASES = [
     Case("exits_at_once", 5, {0: 5}, says=("rank 0 is cut short", "no launch is lost")),
     Case("forks", 0, {0: 4}, says=("rank 0: a forked child launched 'emit' with its parent's",)),
     Case("forks_and_asks_again", 0, {0: 4}, says=("rank 0 is already recorded by process",)),
+    Case("is_told_as_a_child", signal.SIGTERM, {0: 3}),
+    Case("terminates_its_child", signal.SIGTERM, {0: 4, 1: 2}),
     Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
     Case("multiprocessing_spawn", 0, {0: 4, 1: 2}),
     Case(

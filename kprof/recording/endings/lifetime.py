@@ -171,9 +171,15 @@ def describe_running(launcher: int) -> str:
     return ""
 
 
+_ended_by = 0
+
+
 def exit_on_signal(number: int, frame: FrameType | None) -> None:
-    """A signal handler that ends the process through its exit handlers."""
+    """A signal handler that ends the process through its exit handlers, of which kprof's is the
+    last: there the process dies of the signal, as without kprof."""
+    global _ended_by
     del frame
+    _ended_by = number
     raise SystemExit(128 + number)
 
 
@@ -224,9 +230,13 @@ def _close_all() -> None:
         for recorder in [*_at_exit, *_open.values()]:
             recorder.close_at_exit()
     _die_of_signals()
+    if _ended_by and signal.getsignal(_ended_by) is signal.SIG_DFL:
+        signal.raise_signal(_ended_by)
 
 
 def _forget_in_child() -> None:
+    global _ended_by
+    _ended_by = 0
     for recorder in list(_open.values()):
         recorder.abandon()
     _at_exit.clear()

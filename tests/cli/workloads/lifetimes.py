@@ -165,6 +165,28 @@ def multiprocessing_spawn() -> None:
     multiprocessing_child("spawn")
 
 
+def is_told_as_a_child() -> None:
+    sys.exit(-subprocess.run([sys.executable, __file__, "sigterm"]).returncode)
+
+
+def child_that_waits(ready) -> None:
+    child_with_a_rank()
+    ready.set()
+    signal.pause()
+
+
+def terminates_its_child() -> None:
+    recorder = launched(rank=0, world_size=2)
+    ready = multiprocessing.Event()
+    child = multiprocessing.Process(target=child_that_waits, args=(ready,))
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    launch(recorder, 1)
+    sys.exit(-child.exitcode)
+
+
 def executes() -> None:
     launched()
     os.execv(sys.executable, [sys.executable, __file__, "returns"])
