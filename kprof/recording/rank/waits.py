@@ -4,6 +4,7 @@ kernels write and that outlives the process, and its Python stacks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,13 @@ _COPIED: Final = (
     "its GPU cannot write to memory that other processes read, so waits that last long are copied "
     "when kprof looks for a hang, and are lost with the process"
 )
+
+
+@functools.cache
+def _complain_once(text: str, directory: Path) -> None:
+    """A recorder is tried again and again with smaller arenas."""
+    del directory
+    complaints.complain(text)
 
 
 class Waits:
@@ -101,7 +109,7 @@ class Waits:
 
     def _say(self, text: str) -> None:
         self._note(text)
-        complaints.complain(text)
+        _complain_once(text, self._directory)
 
     def open_stacks(self) -> None:
         """Let others ask this process for its Python stacks, if it is watched."""
