@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
@@ -179,7 +180,7 @@ def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
     from kprof.recording.finishing.finishing import HOW_TO_RECORD
 
     try:
-        recording = record_and_summarise(request)
+        recording = record_and_summarise(replace(request, is_foreign=is_foreign))
     except NothingRecordedError as error:
         if not is_foreign:
             raise

@@ -64,6 +64,13 @@ def test_ctrl_z_stops_the_workload_until_kprof_goes_on(tmp_path):
     assert (condition, kprof.returncode) == (Condition.STOPPED, 5)
 
 
+def test_a_workload_that_removes_the_current_folder_keeps_its_exit_code(tmp_path):
+    line = "mkdir gone; cd gone; KPROF record -- sh -c 'rm -r ../gone; exit 6'"
+    ended = shell(tmp_path, line)
+    assert ended.returncode == 6
+    assert "was removed while the workload ran" in ended.stderr
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
 def test_closed_standard_streams_lose_nothing(tmp_path, closed):
     ended = shell(tmp_path, f"KPROF record -- WORKLOAD {closed}")

@@ -147,6 +147,31 @@ def test_a_process_that_is_left_behind_does_not_change_the_exit_code(tmp_path: P
     assert "call kprof.recorder()" not in answer.stderr
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_program_that_removes_the_recording_keeps_its_exit_code(
+    tmp_path: Path, code: int
+) -> None:
+    output = tmp_path / "run.kprof"
+    command = ["sh", "-c", f"rm -r {output}.unfinished; exit {code}"]
+    answer = run_kprof(["record", "--inductor", "-o", output, "--", *command])
+    assert answer.returncode == code, answer.stderr
+    assert "was removed while the workload ran" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "ends_with", "code"),
+    [([], 0, 1), ([], 3, 3), (["--inductor"], 0, 0), (["--inductor"], 3, 3)],
+)
+def test_a_capture_that_cannot_be_finished_does_not_hide_the_exit_code(
+    tmp_path: Path, options: list[str], ends_with: int, code: int
+) -> None:
+    path = tmp_path / "run.kprof"
+    program = f"import kprof; kprof.recorder(); open({str(path)!r}, 'w'); exit({ends_with})"
+    answer = run_kprof(["record", *options, "-o", path, "--", "python", "-c", program])
+    assert answer.returncode == code, answer.stderr
+    assert "the ranks' files are kept in" in answer.stderr
+
+
 def test_a_process_that_ends_after_the_program_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,9 +79,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     messages += found.messages
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
-        has_ended_well = outcome is not None and not outcome.exit_code
-        kind = NothingRecordedError if has_ended_well else WorkloadError
-        raise kind(why, exit_code=_exit_code(outcome))
+        raise _kind_of(outcome)(why, exit_code=_exit_code(outcome))
     if not started and rank_files(directory, "started"):
         messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
@@ -106,9 +104,14 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     )
 
 
+def _kind_of(outcome: Outcome | None) -> type[WorkloadError]:
+    has_ended_well = outcome is not None and not outcome.exit_code
+    return NothingRecordedError if has_ended_well else WorkloadError
+
+
 def _check_is_there(directory: Path, outcome: Outcome | None) -> None:
     if not directory.is_dir():
-        raise WorkloadError(
+        raise _kind_of(outcome)(
             f"{directory} was removed while the workload ran, so what it recorded is lost "
             f"({_describe_end(outcome)}); record again into a directory that nobody cleans up",
             exit_code=_exit_code(outcome),
@@ -128,8 +131,8 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
             how = " once there is space, or with -o on another disk"
         elif isinstance(error, OutputExistsError):
             how = " -o NAME makes a capture of them"
-        text = f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}"
-        raise type(error)(text) from error
+        error.args = (f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}",)
+        raise
 
 
 def _all_infos(

@@ -82,7 +82,8 @@ class RecordRequest:
     `measure_overhead` runs it three more times, to measure how much recording slows it down. Every
     Python process of the workload first runs the sitecustomize.py in `startup_dir`, and every NCCL
     or RCCL loads the plugin `nccl_plugin` (see kprof.nccl). `delays` make spans last longer. One
-    that `is_quiet` prints to nowhere but stderr.
+    that `is_quiet` prints to nowhere but stderr. Of one that `is_foreign` the exit code counts,
+    whatever becomes of the capture.
     """
 
     command: tuple[str, ...]
@@ -98,6 +99,7 @@ class RecordRequest:
     retention: Retention = EVERYTHING_THAT_FITS
     delays: Delays | None = None
     is_quiet: bool = False
+    is_foreign: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,6 @@ def record(
         if request.measure_overhead:
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
                 outcome, measured = run_four_times(arguments, environment, Path(scratch), say)
-                _refuse_running_ranks(directory, outcome)
-                manifest = make_manifest(directory, begun, outcome)
         else:
             environment |= _prepared_memory(request, directory, say)
             with _keeping_slowest(request, directory):
@@ -147,22 +147,32 @@ def record(
                     arguments, environment, directory, say, is_quiet=request.is_quiet
                 )
             measured = Measured()
-            _refuse_running_ranks(directory, outcome)
-            manifest = make_manifest(directory, begun, outcome)
-        manifest = msgspec.structs.replace(
-            manifest,
-            overhead=measured.overhead,
-            overhead_note=measured.note,
-            num_procs=request.num_procs or 0,
-            messages=(
-                *manifest.messages,
-                *_never_ran(request.wanted, manifest.world_size),
-                *_left_out_all(request.wanted, manifest.ranks),
-                *_no_collectives(request, manifest.ranks),
-            ),
-        )
-        finished = capture.finish_capture(directory, output, manifest, force=request.force)
+        try:
+            finished = _finish(request, directory, begun, outcome, measured)
+        except CaptureError as error:
+            error.exit_code = outcome.exit_code or int(not request.is_foreign)
+            raise
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
+
+
+def _finish(
+    request: RecordRequest, directory: Path, begun: Begun, outcome: Outcome, measured: Measured
+) -> Capture:
+    _refuse_running_ranks(directory, outcome)
+    manifest = make_manifest(directory, begun, outcome)
+    manifest = msgspec.structs.replace(
+        manifest,
+        overhead=measured.overhead,
+        overhead_note=measured.note,
+        num_procs=request.num_procs or 0,
+        messages=(
+            *manifest.messages,
+            *_never_ran(request.wanted, manifest.world_size),
+            *_left_out_all(request.wanted, manifest.ranks),
+            *_no_collectives(request, manifest.ranks),
+        ),
+    )
+    return capture.finish_capture(directory, request.output, manifest, force=request.force)
 
 
 def _never_ran(wanted: Wanted, world_size: int) -> list[str]:
@@ -333,6 +343,8 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
     It is removed if it is empty and nobody can write to it any more.
     """
     directory = unfinished_of(request.output)
+    # The workload may remove the folder that we are in.
+    whole = directory.absolute()
     if directory.is_dir():
         # Two recordings into the same output would delete each other's files.
         with locked(directory):
@@ -345,8 +357,8 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
             _prepare(directory, begun)
             yield directory, begun
         except WorkloadError as error:
-            wait_until(lambda: not processes_of(directory), _LATE_TIMEOUT_S)
-            late, ranks = processes_of(directory), ranks_in_use(directory)
+            wait_until(lambda: not processes_of(whole), _LATE_TIMEOUT_S)
+            late, ranks = processes_of(whole), ranks_in_use(directory)
             if not late and not ranks:
                 if capture.has_events(directory):
                     text = f"{error}; the ranks' files are kept in {directory}"

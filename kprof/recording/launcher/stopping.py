@@ -31,7 +31,8 @@ class RecordingRanks:
     """The recording processes of a run, known by the directory that they record into."""
 
     def __init__(self, directory: Path, say: Say) -> None:
-        self._directory, self._say = directory, say
+        # The workload may remove the folder that we are in.
+        self._directory, self._say = directory.absolute(), say
 
     def _open(self) -> set[int]:
         """The ranks whose recorders are open."""
