@@ -62,11 +62,11 @@ def commands_of_readme() -> list[str]:
     return [line for line in lines if not line.startswith("kprof view")]
 
 
-def typed(folder: Path) -> list[dict[str, Any]]:
+def typed(folder: Path, **more: str) -> list[dict[str, Any]]:
     """Types the README's commands in a checkout, with a home that nobody has used: seconds of each, by how many MiB the
     checkout and the home grew, and its output. After the first one in the environment that it made, as the README says.
 
-    Raises CalledProcessError for a command that fails.
+    `more` are variables of the environment. Raises CalledProcessError for a command that fails.
     """
     home, here = folder / ".home", folder
     home.mkdir()
@@ -75,7 +75,7 @@ def typed(folder: Path) -> list[dict[str, Any]]:
         for name, value in os.environ.items()
         if not name.startswith(("KPROF", "PYTHON"))
     }
-    environment["HOME"] = str(home)
+    environment |= more | {"HOME": str(home)}
     environment.setdefault("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip"))
     place = home / "place"
     found: list[dict[str, Any]] = []

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer.main
 
-from kprof.capture.directory import begin_capture, event_schema, finish_capture, write_rank_events
-from kprof.trace import Trace
 from planted import Plant, simulate
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, write_trace
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
@@ -42,10 +43,16 @@ class Result:
 Kprof = Callable[..., Result]
 
 
+# Typer makes its commands anew for every line, which takes longer than some of them.
+_get_command = functools.cache(typer.main.get_command)
+
+
 @pytest.fixture
-def kprof(capfd: pytest.CaptureFixture[str]) -> Kprof:
+def kprof(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kprof:
     """Run `kprof ARGUMENTS` in this process."""
     from kprof_cli.main import run
+
+    monkeypatch.setattr("typer.main.get_command", _get_command)
 
     def call(*arguments: object) -> Result:
         code = run([str(argument) for argument in arguments])
@@ -59,42 +66,25 @@ def write_small_capture(path: Path) -> Path:
     build = TraceBuilder(REGIONS, 2)
     for block in (0, 1):
         longer_ns = 900 * block
-        send = {
-            "region": "dispatch/send",
-            "start_ns": 100,
-            "duration_ns": 50 + longer_ns,
-            "peer": 1,
-        }
-        wait = {
-            "region": "dispatch/wait-token",
-            "start_ns": 110,
-            "duration_ns": 60 + longer_ns,
-            "peer": 0,
-        }
-        build.span(rank=0, block=block, slot=block, **send)
-        build.span(rank=1, block=block, slot=block, **wait)
+        build.span(0, "dispatch/send", 100, 50 + longer_ns, block=block, peer=1, slot=block)
+        build.span(1, "dispatch/wait-token", 110, 60 + longer_ns, block=block, peer=0, slot=block)
         build.span(1, "<script>alert(1)</script>", 1200, 10, block=block)
     return build.write(path).path
 
 
+@pytest.fixture(scope="session")
+def _small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_capture(tmp_path_factory.mktemp("small") / "small.kprof")
+
+
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """A capture of six events."""
-    return write_small_capture(tmp_path / "small.kprof")
+def small(_small: Path, tmp_path: Path) -> Path:
+    """A capture of six events, of which every test has a copy."""
+    return Path(shutil.copytree(_small, tmp_path / "small.kprof"))
 
 
 @pytest.fixture(scope="session")
 def skewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulated run of 8 ranks in which rank 3 sends three times the tokens."""
-    return _write(
-        simulate(Plant(tokens_of={3: 3.0})), tmp_path_factory.mktemp("skewed") / "run.kprof"
-    )
-
-
-def _write(trace: Trace, output: Path) -> Path:
-    directory = begin_capture(output, force=False)
-    columns = ", ".join(event_schema().names)
-    for info in trace.ranks:
-        events = trace.sql(f"SELECT {columns} FROM raw_events WHERE rank = {info.rank}")
-        write_rank_events(directory, info.rank, events.cast(event_schema()))
-    return finish_capture(directory, output, trace.manifest).path
+    trace = simulate(Plant(tokens_of={3: 3.0}))
+    return write_trace(trace, tmp_path_factory.mktemp("skewed") / "run.kprof").path

@@ -14,6 +14,8 @@ import json
 
 import pytest
 
+from in_process import run_kprof
+
 NUM_RANKS, NUM_BLOCKS, TICK_NS = 8, 64, 10
 HEAVY_RANK = 3
 REGIONS = """
@@ -39,23 +41,20 @@ def rank_events(rank):
         yield place | {"name": "combine-send", "ts": tick + 10, "dur": 500}
 
 
-@pytest.fixture
-def published(tmp_path):
-    file = tmp_path / "trace_v8.json.gz"
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    file = tmp_path_factory.mktemp("published") / "trace_v8.json.gz"
     document = {"traceEvents": [event for rank in range(NUM_RANKS) for event in rank_events(rank)]}
     file.write_bytes(gzip.compress(json.dumps(document).encode()))
     return file
 
 
-@pytest.fixture
-def imported(kprof, published, tmp_path):
-    (tmp_path / "regions.h").write_text(REGIONS)
-    run = tmp_path / "run.kprof"
-    options = ["--kind", "chrome", "--tick-ns", TICK_NS, "--rank-in-tid"]
-    assert (
-        kprof("import", published, "-o", run, *options, "--regions", tmp_path / "regions.h").code
-        == 0
-    )
+@pytest.fixture(scope="module")
+def imported(published):
+    regions, run = published.with_name("regions.h"), published.with_name("run.kprof")
+    regions.write_text(REGIONS)
+    options = ["--kind", "chrome", "--tick-ns", TICK_NS, "--rank-in-tid", "--regions", regions]
+    assert run_kprof(["import", published, "-o", run, *options]).returncode == 0
     return run
 
 

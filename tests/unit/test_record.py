@@ -51,9 +51,12 @@ def request(tmp_path: Path, *arguments: str, **changes: object) -> RecordRequest
 
 def leave_rank(directory: Path) -> None:
     """A rank that has recorded nothing and ended well."""
-    build = TraceBuilder("", 1)
-    capture.write_rank_events(directory, 0, build.table())
-    capture.write_rank_info(directory, build.manifest().ranks[0])
+    write_rank(directory, TraceBuilder("", 1))
+
+
+def touching(name: str) -> tuple[str, ...]:
+    """A workload that leaves an empty file where it records."""
+    return ("sh", "-c", f"touch $KPROF_RECORD_DIR/{name}")
 
 
 def leftovers(tmp_path: Path) -> list[str]:
@@ -94,8 +97,17 @@ def test_a_rank_that_never_created_a_recorder_is_missing_too(tmp_path):
     assert recording.capture.manifest.missing_ranks == (1, 2, 3)
 
 
+def test_a_rank_that_ends_well_needs_no_alignment_and_leaves_signals_as_they_were(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    recording = record(request(tmp_path, "--started", "0", "--finished", "0"))
+    manifest = recording.capture.manifest
+    assert (recording.exit_code, manifest.exit_code, manifest.alignment_note) == (0, 0, "")
+    assert Trace.open(recording.capture).num_events() == 2
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 @pytest.mark.parametrize(
-    ("ending", "code"), [(["--exit", "7"], 7), (["--die", "SIGKILL"], 128 + 9), ([], 0)]
+    ("ending", "code"), [(["--exit", "7"], 7), (["--die", "SIGKILL"], 128 + 9)]
 )
 def test_the_exit_code_of_the_workload_is_kept_with_its_events(tmp_path, ending, code):
     recording = record(request(tmp_path, "--started", "0", "--finished", "0", *ending))
@@ -224,24 +236,18 @@ def test_parts_that_cannot_be_merged_are_kept_and_the_error_says_how_to_go_on(
             raise OSError(28, f"No space left on device for {rank}")
 
     monkeypatch.setattr("kprof.recording.finishing.finishing.recover_rank", full)
-    program = (
-        "import os, pathlib; "
-        "(pathlib.Path(os.environ['KPROF_RECORD_DIR']) / 'part-00007-00000.parquet').touch()"
-    )
+    command = touching("part-00007-00000.parquet")
     with pytest.raises(CaptureError, match=r"No space left on device.*kprof recover .*unfinished"):
-        record(RecordRequest(("python", "-c", program), tmp_path / "run.kprof"))
+        record(RecordRequest(command, tmp_path / "run.kprof"))
     assert (tmp_path / "run.kprof.unfinished" / "part-00007-00000.parquet").exists()
 
 
 def test_events_that_nobody_can_read_are_kept(tmp_path):
     """A version of kprof that cannot read them must not delete them."""
     damaged = "part-00000-00000.parquet"
-    script = (
-        f"import os, pathlib; (pathlib.Path(os.environ['KPROF_RECORD_DIR']) / '{damaged}').touch()"
-    )
     unfinished = tmp_path / "run.kprof.unfinished"
     with pytest.raises(WorkloadError, match=f"the ranks' files are kept in {unfinished}"):
-        record(RecordRequest(("python", "-c", script), tmp_path / "run.kprof"))
+        record(RecordRequest(touching(damaged), tmp_path / "run.kprof"))
     assert (unfinished / damaged).exists()
 
 
@@ -355,11 +361,6 @@ def test_ranks_that_are_not_on_one_clock_say_why(tmp_path, aligned, note):
     assert recording.capture.manifest.alignment_note == note
 
 
-def test_a_single_rank_needs_no_alignment(tmp_path):
-    recording = record(request(tmp_path, "--started", "0", "--finished", "0"))
-    assert recording.capture.manifest.alignment_note == ""
-
-
 def test_a_damaged_calibration_does_not_lose_the_events(tmp_path):
     damage = textwrap.dedent(f"""
         import os, runpy, sys
@@ -462,12 +463,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_signals_work_as_before_after_a_recording(tmp_path):
-    before = signal.getsignal(signal.SIGINT)
-    record(request(tmp_path, "--started", "0", "--finished", "0"))
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_recording_works_in_a_thread_where_signals_cannot_be_caught(tmp_path):
     done = []
     thread = threading.Thread(
@@ -500,20 +495,11 @@ def test_a_capture_without_losses_says_nothing():
 def test_losses_name_their_ranks_and_regions():
     manifest = TraceBuilder("", 2).manifest()
     first, second = manifest.ranks
+    of_first = RegionLosses("wait", open=1), RegionLosses("copy", clamped=3)
+    of_second = RegionLosses("send", clamped=4, dropped=2), RegionLosses("wait", dropped=3)
     ranks = (
-        replace(
-            first,
-            counts=EventCounts(recorded=9, open=1, clamped=3),
-            losses=(
-                RegionLosses("wait", open=1),
-                RegionLosses("copy", clamped=3),
-            ),
-        ),
-        replace(
-            second,
-            counts=EventCounts(recorded=9, clamped=4, dropped=5),
-            losses=(RegionLosses("send", clamped=4, dropped=2), RegionLosses("wait", dropped=3)),
-        ),
+        replace(first, counts=EventCounts(recorded=9, open=1, clamped=3), losses=of_first),
+        replace(second, counts=EventCounts(recorded=9, clamped=4, dropped=5), losses=of_second),
     )
     assert describe_losses(replace(manifest, ranks=ranks)) == (
         "5 of 23 events did not fit the arena (rank 1; wait: 3, send: 2)",
@@ -530,12 +516,7 @@ def test_missing_ranks_are_named():
 def test_workloads_see_the_environment_of_the_caller(tmp_path, monkeypatch):
     monkeypatch.setenv("EXTRA", "7")
     with pytest.raises(WorkloadError) as error:
-        record(
-            RecordRequest(
-                ("python", "-c", "import os, sys; sys.exit(int(os.environ['EXTRA']))"),
-                tmp_path / "run.kprof",
-            )
-        )
+        record(RecordRequest(("sh", "-c", "exit $EXTRA"), tmp_path / "run.kprof"))
     assert error.value.exit_code == 7
     assert "KPROF_RECORD_DIR" not in os.environ
 
