@@ -52,6 +52,7 @@ CASES = [
     Case("forks_and_asks_again", 0, {0: 4}, says=("rank 0 is already recorded by process",)),
     Case("is_told_as_a_child", signal.SIGTERM, {0: 3}),
     Case("terminates_its_child", signal.SIGTERM, {0: 4, 1: 2}),
+    Case("terminates_a_child_that_begins", signal.SIGTERM, {0: 4}),
     Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
     Case("multiprocessing_spawn", 0, {0: 4, 1: 2}),
     Case(

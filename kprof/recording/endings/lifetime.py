@@ -101,7 +101,9 @@ def prepare() -> None:
     if _prepared_in_pid == os.getpid():
         return
     if not _prepared_in_pid:
-        os.register_at_fork(after_in_child=_forget_in_child)
+        os.register_at_fork(
+            before=_hold_signals, after_in_parent=_let_signals, after_in_child=_forget_in_child
+        )
         atexit.register(_close_all)
     _prepared_in_pid = os.getpid()
     _close_with_multiprocessing()
@@ -202,6 +204,7 @@ def end_well_on_signals() -> None:
 
     Only if the workload has no handler of its own, and only in the main thread.
     """
+    prepare()
     for number in _DEADLY:
         with contextlib.suppress(ValueError):
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -234,6 +237,21 @@ def _close_all() -> None:
         signal.raise_signal(_ended_by)
 
 
+_held = threading.local()
+
+
+def _hold_signals() -> None:
+    """A signal for a forked child must find it without our handler: Python ignores what a handler
+    raises while it forks, and the parent's saver would take it for the parent's."""
+    _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _DEADLY)
+
+
+def _let_signals() -> None:
+    # Another thread may have registered this while the fork was under way.
+    with contextlib.suppress(AttributeError):
+        signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
+
+
 def _forget_in_child() -> None:
     global _ended_by
     _ended_by = 0
@@ -242,6 +260,7 @@ def _forget_in_child() -> None:
     _at_exit.clear()
     # multiprocessing's terminate() kills a child by the signal itself.
     _die_of_signals()
+    _let_signals()
 
 
 def _die_of_signals() -> None:

@@ -187,6 +187,18 @@ def terminates_its_child() -> None:
     sys.exit(-child.exitcode)
 
 
+def terminates_a_child_that_begins() -> None:
+    """The signal comes while Python still prepares the child, in a hook that runs before kprof's."""
+    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    recorder = launched()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    launch(recorder, 1)
+    sys.exit(-os.waitstatus_to_exitcode(status))
+
+
 def executes() -> None:
     launched()
     os.execv(sys.executable, [sys.executable, __file__, "returns"])
