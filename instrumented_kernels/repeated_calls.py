@@ -24,10 +24,10 @@ from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 
 @dataclass(frozen=True)
 class Case:
-    """One call and its check. `launch` takes a recorder; call `num_wrong` after all calls have
+    """One call and its check. `launch` takes `recorder`; call `num_wrong` after all calls have
     ended."""
 
-    launch: Callable[[AnyRecorder], object]
+    launch: Callable[..., object]
     num_wrong: Callable[[], int]
 
 
@@ -81,7 +81,7 @@ def _run(command: str, work: Work, group: Group, repeats: int, graph: bool) -> i
     recorder = kprof.recorder(device=plan.device)
     # The first call has page faults and lazy loading, which should not be in the recording.
     warm_up = work.make_case(0)
-    warm_up.launch(NullRecorder())
+    warm_up.launch(recorder=NullRecorder())
     if recorder.is_recording:
         (work.prepare_recording or plan.prepare_recording)()
     cases = [work.make_case(number) for number in range(1, repeats + 1)]
@@ -108,7 +108,7 @@ def _run(command: str, work: Work, group: Group, repeats: int, graph: bool) -> i
 
 def _launch_all(cases: Sequence[Case], recorder: AnyRecorder) -> None:
     for case in cases:
-        case.launch(recorder)
+        case.launch(recorder=recorder)
 
 
 def _captured(cases: Sequence[Case], recorder: AnyRecorder) -> Callable[[], Any]:

@@ -33,18 +33,13 @@ def all_to_all(
     out: torch.Tensor | None = None,
     is_async: bool = False,
 ) -> torch.Tensor:
-    """Dispatch tokens to their experts, apply the placeholder for the expert, combine: fp16 [n, D]
-    on the device of `x`.
+    """Dispatch tokens to their experts, apply the placeholder for the expert, combine; see
+    Plan.__call__. `variant` is "torch" or one of the kernel's.
 
-    `x` fp16 [n, D], `indices` int32 [n, K] of E = `num_experts`, `weights` fp32 [n, K]; n may
-    differ from rank to rank up to `max_tokens`, everything else is the same on all ranks. `variant`
-    is "torch" or one of the kernel's. Without a torch process group this process is a group of one.
-    The first call of its kind on a group is collective (it makes a plan); the others only need that
-    all ranks make the same calls. `is_async` is Plan's: nothing is waited for, and what goes wrong
-    is raised by the next call, by `wait` or by `close_plans`. Raises what Plan raises, and
-    DifferentCallsError when a peer has made another call on this group.
-
-    Memory is freed when the group is destroyed, or by `close_plans`.
+    The experts are E = `num_experts`; n may differ from rank to rank up to `max_tokens`, everything
+    else is the same on all ranks. The first call of its kind on a group, by default torch's or this
+    process alone, is collective: it makes a plan. Memory is freed when the group is destroyed, or
+    by `close_plans`. Raises what Plan raises, also from `close_plans`.
     """
     with _plans.preparing(process_group):
         check_are_tensors(x=x, indices=indices, weights=weights)

@@ -147,7 +147,8 @@ class Plan(KernelPlan):
                     "a call of all_to_all in a CUDA graph cannot wait for its end; pass "
                     "is_async=True, and call wait() where the results of a replay are used"
                 )
-            self._count_on_device()
+            # From here on the device counts calls, because graphs can be replayed at any time.
+            self._is_counted = True
         self.problem.check_tensors(x, indices, weights, out, self.device)
         # The kernel checks values on a GPU, because the host would have to wait for them.
         if not is_async and self.device == "cpu":
@@ -160,10 +161,6 @@ class Plan(KernelPlan):
             self._launch(self._count, NOT_RECORDING, self._current_stream())
         else:
             self._epoch += 1
-
-    def _count_on_device(self) -> None:
-        """From here on the device counts calls, because graphs can be replayed at any time."""
-        self._is_counted = True
 
     def prepare_recording(self) -> None:
         """Load the instrumented build, if the recorder was created after the plan. Otherwise the

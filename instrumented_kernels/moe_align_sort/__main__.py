@@ -5,6 +5,7 @@ Checks the results and prints the time.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -22,7 +23,6 @@ from instrumented_kernels.moe_align_sort.reference import reference
 from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
 from kprof.devices.on_use import torch
-from kprof.recording.rank.null_recorder import AnyRecorder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -61,17 +61,15 @@ def _case(plan: Plan, kind: Problem, top_k: int, hot: float, seed: int) -> Case:
     for tensor in out:
         tensor.fill_(-7)
 
-    def launch(recorder: AnyRecorder) -> None:
-        plan(
-            ids,
-            kind.num_experts,
-            kind.block_size,
-            variant=kind.variant,
-            num_blocks=kind.num_blocks,
-            out=out,
-            recorder=recorder,
-        )
-
+    launch = partial(
+        plan,
+        ids,
+        kind.num_experts,
+        kind.block_size,
+        variant=kind.variant,
+        num_blocks=kind.num_blocks,
+        out=out,
+    )
     return Case(launch, lambda: count_wrong(out, reference(ids, kind.num_experts, kind.block_size)))
 
 

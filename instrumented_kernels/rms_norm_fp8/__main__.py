@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from instrumented_kernels.fp8 import count_far
@@ -9,7 +10,6 @@ from instrumented_kernels.fp8_workload import MakeInput, rows_app
 from instrumented_kernels.repeated_calls import Case
 from instrumented_kernels.rms_norm_fp8.plan import VARIANTS, Plan, allocate
 from instrumented_kernels.rms_norm_fp8.reference import reference
-from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SCALE: Final = 8.0
 
@@ -20,14 +20,11 @@ def make_case(plan: Plan, variant: str, rows: int, columns: int, make_input: Mak
     out = allocate(tensors[0], plan.fp8)
     out.sum.fill_(float("nan"))
 
-    def launch(recorder: AnyRecorder) -> None:
-        plan(*tensors, _SCALE, variant=variant, out=out, recorder=recorder)
-
     def num_wrong() -> int:
         wanted, total = reference(*tensors, _SCALE, plan.fp8)
         return count_far(out.y, wanted) + int((out.sum != total).sum())
 
-    return Case(launch, num_wrong)
+    return Case(partial(plan, *tensors, _SCALE, variant=variant, out=out), num_wrong)
 
 
 app = rows_app("rms_norm_fp8", VARIANTS, 16384, Plan, make_case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from instrumented_kernels.fp8 import count_far
@@ -10,7 +11,6 @@ from instrumented_kernels.repeated_calls import Case
 from instrumented_kernels.swiglu_fp8.plan import VARIANTS, Plan, allocate
 from instrumented_kernels.swiglu_fp8.reference import reference
 from kprof.devices.on_use import torch
-from kprof.recording.rank.null_recorder import AnyRecorder
 
 _SCALE: Final = 8.0
 
@@ -21,9 +21,7 @@ def make_case(plan: Plan, variant: str, rows: int, columns: int, make_input: Mak
     out = allocate(x, plan.fp8)
     out.view(torch.uint8).fill_(0x55)
 
-    def launch(recorder: AnyRecorder) -> None:
-        plan(x, _SCALE, variant=variant, out=out, recorder=recorder)
-
+    launch = partial(plan, x, _SCALE, variant=variant, out=out)
     return Case(launch, lambda: count_far(out, reference(x, _SCALE, plan.fp8)))
 
 

@@ -1,14 +1,9 @@
 """All ranks on one clock: calibrations of pairs become one correction per rank, with a bound for
 every pair.
 
-Two bounds, both in the manifest:
-
-    rigorous    from causality alone: no flag arrives before it was sent. Half a round trip, about
-                0.55 us between H200.
-    stated      assumes that no direction of a link is faster than half the smallest round trip in
-                the recording. A calibration whose round trip is longer by D may then be off by
-                D / 2, if all of D is on one way. An asymmetric link widens the bound by what it
-                could have done; it cannot break it.
+docs/clocks.md says what the rigorous and the stated bound assume. A calibration whose round trip is
+longer than the smallest by D may be off by D / 2, if all of D is on one way: an asymmetric link
+widens the stated bound by what it could have done; it cannot break it.
 
     stated bound = one-sided + sqrt(spread of the shortest ways ^ 2 + clock step ^ 2)
     one-sided    = the largest of (round trip - smallest) / 2, the residue of the triangles, and how

@@ -1,16 +1,9 @@
 """The third corner of two GPUs: their host, by which their clocks are compared on other paths.
 
-Two ranks' ping-pong cannot show that one direction of their link is slower. So the host of the two
-stores 1, 2, 3 ... into a word of its memory that both poll, and each answers in a word of its own:
-
-    common view   each device had issued its last read that missed before the store was visible,
-                  and its first that hit came back after it. The host's own delay is in neither
-    two ways      from the store until a device sees it, and from its answer until the host does.
-                  A write and a read differ much, but alike on both devices
-
-In every round, each path gives an interval in which the offset lies, whatever the links do. Half of
-the rounds, those with the narrowest, count with their middles. That is right where reads and writes
-of the two devices take as long; alignment.py says what is made of it where they do not.
+docs/clocks.md explains both paths ("Two GPUs"). In every round, each gives an interval in which the
+offset lies, whatever the links do. Half of the rounds, those with the narrowest, count with their
+middles. That is right where reads and writes of the two devices take as long; alignment.py says
+what is made of it where they do not.
 """
 
 from __future__ import annotations

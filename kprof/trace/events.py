@@ -1,7 +1,4 @@
-"""The events of a capture on one clock, as views for SQL: what flows are joined from.
-
-`trace.py` describes the views.
-"""
+"""The events of a capture on one clock, as views for SQL: what flows are joined from."""
 
 from __future__ import annotations
 

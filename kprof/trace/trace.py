@@ -1,20 +1,9 @@
 """The trace: every rank's events on one clock, ready for questions.
 
-A Trace is immutable. It holds the capture's metadata and a DuckDB connection with these views. All
-analyses and exports run over the views, so none needs all events in memory:
-
-    events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id,
-              region, category, kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one
-              column per payload field (peer, slot, bytes always; NULL where the region has no such
-              field)
-    flows     one row per wait that a send released (kprof.trace.flows says how they are joined):
-              send_event_id, wait_event_id, send_region, wait_region, kernel, ordinal, src, dst,
-              slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
-              wait_start_ns, wait_end_ns
-    regions   id, name, category, kind, moment (issue, or complete: ends with its memory
-              operations), place (the line of the source, as kernel.hip:42; empty if unknown)
-    launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
-    ranks     rank, host, target, device, arch
+A Trace is immutable. It holds the capture's metadata and a DuckDB connection with the views
+`events` (a row per record), `flows` (a row per wait that a send released, see kprof.trace.flows),
+`regions`, `launches` and `ranks`. docs/own_kernel.md lists their columns, views.py makes them. All
+analyses and exports run over the views, so none needs all events in memory.
 
 Two things are slow, so they wait until they are needed: the files are compared with their checksums
 before the first event is read (`require_events`), and sends are joined with waits before the first

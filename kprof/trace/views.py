@@ -1,7 +1,7 @@
 """The SQL behind a Trace: views that turn rank-local columns and ids into aligned times and names.
 
 All joins are against tables of a few rows (regions, launches, clock segments), so a view costs
-little more than reading the columns that a query names. trace.py describes the views.
+little more than reading the columns that a query names. docs/own_kernel.md lists the columns.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def create_views(
     source: Source,
     selection: Selection,
 ) -> None:
-    """Create every table and view of trace.py's docstring in `con`."""
+    """Create every table and view in `con`."""
     launches = [(info.rank, launch) for info in manifest.ranks for launch in info.launches]
     tables: dict[str, list[dict[str, object]]] = {
         "raw_regions": _region_rows(manifest.ranks, merged),
@@ -218,10 +218,7 @@ def _with_row_numbers(table: pa.Table) -> pa.Table:
 
 
 def _events_sql(table: RegionTable) -> str:
-    """Local ticks and ids to aligned times and names.
-
-    All joins are against tables of a few rows.
-    """
+    """Local ticks and ids to aligned times and names."""
     fields = ",\n".join(
         f"CAST((e.payload >> r.{sql_name(f'{name}_shift')}) "
         f"& r.{sql_name(f'{name}_mask')} AS BIGINT)"

@@ -20,7 +20,8 @@ from kprof.triton.buffer import FIRST_BLOCK_SHIFT as _FIRST_BLOCK_SHIFT
 from kprof.triton.buffer import OPTIONS_SHIFT as _OPTIONS_SHIFT
 
 
-def _offset(struct: np.dtype, field: str) -> int:
+def offset_of(struct: np.dtype, field: str) -> int:
+    """Where a field begins in a structure of the ABI, in bytes."""
     assert struct.fields is not None
     return int(struct.fields[field][1])
 
@@ -36,11 +37,11 @@ SINKS_OFFSET = tl.constexpr(abi.SINKS_OFFSET)
 NUM_SINKS = tl.constexpr(abi.NUM_SINKS)
 CURSORS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET)
 CURSOR_STRIDE_BYTES = tl.constexpr(abi.CURSOR_STRIDE_BYTES)
-TRACKS_WITHOUT_CHUNK_OFFSET = tl.constexpr(_offset(abi.CURSOR, "num_tracks_without_chunk"))
-RESERVED_RUNS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET + _offset(abi.CURSOR, "num_reserved_runs"))
-FULL_LIMIT_OFFSET = tl.constexpr(_offset(abi.CONTROL, "full_limit"))
-NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
-DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
+TRACKS_WITHOUT_CHUNK_OFFSET = tl.constexpr(offset_of(abi.CURSOR, "num_tracks_without_chunk"))
+RESERVED_RUNS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET + offset_of(abi.CURSOR, "num_reserved_runs"))
+FULL_LIMIT_OFFSET = tl.constexpr(offset_of(abi.CONTROL, "full_limit"))
+NUM_DROPPED_OFFSET = tl.constexpr(offset_of(abi.CHUNK_HEADER, "num_dropped"))
+DROPS_OFFSET = tl.constexpr(offset_of(abi.SINK, "num_dropped_of_region"))
 LAST_DROP_COUNTER = tl.constexpr(abi.NUM_DROP_COUNTERS - 1)
 SPENT_TURN = tl.constexpr(abi.SPENT_TURN)
 CHUNK_FLAGS = tl.constexpr(abi.CHUNK_CLAIMED | abi.CHUNK_ABI)

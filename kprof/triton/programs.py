@@ -46,6 +46,22 @@ from kprof.triton.device import (
 
 
 @triton.jit
+def begin_shared(
+    arena: tensor,
+    chunk_idx: tensor,
+    block: tensor,
+    launch_word: tensor,
+    reserved_word: tensor,
+    bits: tensor,
+) -> tensor:
+    """Begins a chunk that programs share: `begin_chunk` for the first of them."""
+    warp, none = platform.number(BLOCK_TRACK_WARP), platform.number(-1)
+    return begin_chunk(
+        arena, chunk_idx, block, warp, launch_word, reserved_word, none, bits, CHUNK_OF_PROGRAMS
+    )
+
+
+@triton.jit
 def claimed_slot(
     arena: tensor,
     launch_word: tensor,
@@ -64,17 +80,7 @@ def claimed_slot(
         per_cursor = high_of(reserved_word)
         chunk_idx, arena = first_claim(arena, launch_word, per_cursor, block, warp)
     bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
-    cursor = begin_chunk(
-        arena,
-        chunk_idx,
-        block,
-        platform.number(BLOCK_TRACK_WARP),
-        launch_word,
-        reserved_word,
-        platform.number(-1),
-        bits,
-        CHUNK_OF_PROGRAMS,
-    )
+    cursor = begin_shared(arena, chunk_idx, block, launch_word, reserved_word, bits)
     if chunk_idx == -1:
         count_in_sink(sink_of(arena, block), region)
     return cursor
@@ -119,17 +125,7 @@ def whole_slot(
         chunk_idx = first + offset
         if slot == 0:
             count_run(arena, chunk_idx, first)
-            begin_chunk(
-                arena,
-                chunk_idx,
-                block,
-                platform.number(BLOCK_TRACK_WARP),
-                launch_word,
-                reserved_word,
-                platform.number(-1),
-                bits,
-                CHUNK_OF_PROGRAMS,
-            )
+            begin_shared(arena, chunk_idx, block, launch_word, reserved_word, bits)
         chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
         cursor = (chunk + BEFORE_FIRST + slot * RECORD_BYTES) | bits
     elif place >= 0:

@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.language import tensor
 
 from kprof import abi
+from kprof.triton.device import offset_of
 from kprof.triton.platform import INTERPRETED, NOT_THE_WRITER, builtin, is_amd, number
 
 # 50 us, as in wait_lines.h.
@@ -25,19 +26,15 @@ _MAX_LINES_TRIED: Final = 256
 _LINE_BYTES: Final = abi.WAIT_LINE.itemsize
 
 
-def _offset(struct: np.dtype, field: str) -> int:
-    assert struct.fields is not None
-    return int(struct.fields[field][1])
-
-
 _CONTROL: Final = {
-    name: _offset(abi.CONTROL, name) for name in ("num_shared_lines", "shared_lines", "line_claims")
+    name: offset_of(abi.CONTROL, name)
+    for name in ("num_shared_lines", "shared_lines", "line_claims")
 }
 _CHUNK: Final = {
-    name: _offset(abi.CHUNK_HEADER, name) for name in ("warp", "block", "launch", "chunk_idx")
+    name: offset_of(abi.CHUNK_HEADER, name) for name in ("warp", "block", "launch", "chunk_idx")
 }
 _LINE: Final = {
-    name: _offset(abi.WAIT_LINE, name) for name in ("region", "launch", "warp", "held", "wanted")
+    name: offset_of(abi.WAIT_LINE, name) for name in ("region", "launch", "warp", "held", "wanted")
 }
 # From the word with the region, by which an open line is known.
 _HELD: Final = _LINE["held"] - _LINE["region"]
