@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,11 @@ def call(library: ctypes.CDLL, recorder: kprof.Recorder, number: int) -> int:
     for kernel in KERNELS:
         run_kernel(library, kernel, new_buffer(recorder, kernel), num_records, seed=number + 1)
     return num_records
+
+
+def two_ranks(directory: Path, **options: Any) -> list[Recorder]:
+    keep = {"retention": KEEP, "arena_bytes": ARENA_BYTES, **options}
+    return [Recorder(directory, rank=rank, world_size=2, **keep) for rank in (0, 1)]
 
 
 def size_of(number: int) -> int:
@@ -214,10 +220,7 @@ def test_all_ranks_keep_the_same_calls(library: ctypes.CDLL, tmp_path: Path, by_
     """A call is as slow as its slowest rank says; rank 1 is up to six calls behind."""
     lengths = [lengths_of(60, seed) for seed in (1, 2)]
     with record.session(tmp_path / "run.kprof") as directory:
-        recorders = [
-            Recorder(directory, rank=k, world_size=2, retention=KEEP, arena_bytes=ARENA_BYTES)
-            for k in (0, 1)
-        ]
+        recorders = two_ranks(directory)
         clocks = [Clock(recorder) for recorder in recorders]
         numbers = [0, 0]
         choice = random.Random(9)
@@ -248,10 +251,7 @@ def test_a_rank_that_is_far_behind_costs_no_events(
     """Rank 1 makes no call: rank 0 waits for it only while it has a free arena."""
     lengths = lengths_of(40, seed=4)
     with record.session(tmp_path / "run.kprof") as directory:
-        recorders = [
-            Recorder(directory, rank=k, world_size=2, retention=KEEP, arena_bytes=ARENA_BYTES)
-            for k in (0, 1)
-        ]
+        recorders = two_ranks(directory)
         clock = Clock(recorders[0])
         most = 0
         for number, length_s in enumerate(lengths):
@@ -269,19 +269,8 @@ def test_a_rank_that_is_far_behind_costs_no_events(
 def test_a_rank_that_is_left_out_is_not_waited_for(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
-    wanted = kprof.Wanted(ranks=(0,))
     with record.session(tmp_path / "run.kprof") as directory:
-        recorders = [
-            Recorder(
-                directory,
-                rank=k,
-                world_size=2,
-                retention=KEEP,
-                arena_bytes=ARENA_BYTES,
-                wanted=wanted,
-            )
-            for k in (0, 1)
-        ]
+        recorders = two_ranks(directory, wanted=kprof.Wanted(ranks=(0,)))
         look(recorders[1])
         for number in range(40):
             call(library, recorders[0], number)

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from kprof.capture.directory import event_schema
-from kprof.capture.manifest import EventCounts
 from kprof.regions import RegionTable, parse_regions
 from kprof.trace import Trace
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, events_of, trace_of
 
 REGIONS_TEXT: Final = """
 REGION(R_COUNT,       "dispatch/count",        compute)
@@ -160,15 +157,8 @@ class _Simulation:
             for i, (dst, slot) in enumerate(tokens):
                 block = i % blocks
                 if plant.credit_wait_ns:
-                    self._do(
-                        src,
-                        block,
-                        "dispatch/wait-credit",
-                        30 + plant.credit_wait_ns.get(dst, 0),
-                        0,
-                        dst,
-                        slot,
-                    )
+                    wait_ns = 30 + plant.credit_wait_ns.get(dst, 0)
+                    self._do(src, block, "dispatch/wait-credit", wait_ns, 0, dst, slot)
                 self._do(src, block, "dispatch/send", SEND_NS, 0, dst, slot)
                 link = plant.slow_link
                 on_its_way = link[2] if link and link[:2] == (src, dst) else plant.transfer_ns
@@ -266,27 +256,6 @@ class _Simulation:
         )
         for launch in range(plant.num_launches):
             builder.launch(launch, "all_to_all", plant.num_blocks)
-        columns = zip(*self.rows, strict=True) if self.rows else [[]] * len(event_schema())
-        arrays: list[Any] = [
-            pa.array(np.asarray(values)).cast(kind.type)
-            for values, kind in zip(columns, event_schema(), strict=True)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=event_schema())
-        return Trace.from_table(_with_counts(builder, table, plant), table)
-
-
-def _with_counts(builder: TraceBuilder, table: pa.Table, plant: Plant) -> Any:
-    import msgspec
-
-    manifest = builder.manifest()
-    recorded = np.bincount(table["rank"].to_numpy(), minlength=plant.num_ranks)
-    ranks = tuple(
-        msgspec.structs.replace(
-            info,
-            counts=EventCounts(
-                recorded=int(recorded[info.rank]), dropped=plant.dropped.get(info.rank, 0)
-            ),
+        return trace_of(
+            builder, events_of(np.array(self.rows, dtype=np.int64).reshape(-1, 10).T), plant.dropped
         )
-        for info in manifest.ranks
-    )
-    return msgspec.structs.replace(manifest, ranks=ranks)

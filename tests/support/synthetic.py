@@ -9,11 +9,12 @@ trace = build.trace()
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from kprof.capture.directory import (
@@ -134,9 +135,12 @@ class TraceBuilder:
         """The events as a table of capture.event_schema()."""
         return pa.Table.from_pylist(self._rows, schema=event_schema())
 
-    def trace(self) -> Trace:
-        """A Trace in memory."""
-        return Trace.from_table(self.manifest(), self.table())
+    def trace(self, of_ranks: dict[str, Any] | None = None, **changes: Any) -> Trace:
+        """A Trace in memory. Fields of its ranks and of its manifest can be other ones."""
+        manifest = self.manifest()
+        ranks = tuple(msgspec.structs.replace(info, **of_ranks or {}) for info in manifest.ranks)
+        manifest = msgspec.structs.replace(manifest, **{"ranks": ranks, **changes})
+        return Trace.from_table(manifest, self.table())
 
     def write(self, output: Path, *, force: bool = False) -> Capture:
         """Write a capture directory."""
@@ -153,6 +157,28 @@ class TraceBuilder:
             regions=self.regions,
             launches=tuple(self._launches.values()),
         )
+
+
+def events_of(columns: Iterable[Any]) -> pa.Table:
+    """A table of event_schema() of its columns, in their order."""
+    schema = event_schema()
+    arrays = [
+        pa.array(np.asarray(column)).cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def trace_of(
+    build: TraceBuilder, events: pa.Table, dropped: Mapping[int, int] | None = None
+) -> Trace:
+    """A Trace of these events in place of the builder's; every rank has counted its own, and what it `dropped`."""
+    manifest, dropped, infos = build.manifest(), dropped or {}, []
+    recorded = np.bincount(events["rank"].to_numpy(), minlength=build.num_ranks)
+    for info in manifest.ranks:
+        counts = EventCounts(int(recorded[info.rank]), dropped=dropped.get(info.rank, 0))
+        infos.append(msgspec.structs.replace(info, counts=counts))
+    return Trace.from_table(msgspec.structs.replace(manifest, ranks=tuple(infos)), events)
 
 
 def write_trace(trace: Trace, output: Path, *, force: bool = False) -> Capture:
@@ -182,6 +208,11 @@ def pack_payload(region: Region, fields: dict[str, int]) -> int:
         assert field is not None, f"region {region.name} has no payload field {name}"
         payload |= min(value, field.mask) << field.shift
     return payload
+
+
+def with_rank_fields(trace: Trace, **fields: Any) -> Trace:
+    """The same events in a recording of ranks of which these fields are other ones."""
+    return with_ranks(trace, [msgspec.structs.replace(info, **fields) for info in trace.ranks])
 
 
 def with_ranks(trace: Trace, infos: Sequence[RankInfo]) -> Trace:

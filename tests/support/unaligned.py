@@ -37,9 +37,7 @@ class Writer:
     def span(self, rank: int, region: str, begin: float, end: float, **fields: int) -> None:
         start_ns = self.shown(rank, begin)
         duration_ns = self.shown(rank, end) - start_ns
-        self.build.span(
-            rank=rank, region=region, start_ns=start_ns, duration_ns=duration_ns, **fields
-        )
+        self.build.span(rank, region, start_ns, duration_ns, **fields)
 
     def message(self, src: int, dst: int, true_ns: float) -> None:
         seen_ns = true_ns + 3000 + self.draw.exponential(5000)

@@ -50,19 +50,17 @@ def exchange(
             for rank in ranks:
                 now = call * 1_000_000
                 if plan_ns and rank == 0:
-                    build.span(rank=0, region="plan", start_ns=now, duration_ns=plan_ns, **place)
+                    build.span(0, "plan", now, plan_ns, **place)
                     now += plan_ns
                 for _ in range(ITEMS):
                     is_slow = rank == len(pack_ns) - 1 and block == slow_block
                     length = pack_ns[rank] * (3 if is_slow else 1) + 3 * call
-                    build.span(rank=rank, region="pack", start_ns=now, duration_ns=length, **place)
+                    build.span(rank, "pack", now, length, **place)
                     now += length
                 peers = [peer for peer in ranks if peer != rank]
                 for peer in peers:
                     sent: dict[str, Any] = {"peer": peer, "slot": block}
-                    build.span(
-                        rank=rank, region="send", start_ns=now, duration_ns=50, **sent, **place
-                    )
+                    build.span(rank, "send", now, 50, **sent, **place)
                     now += 50
                 end[rank] = now
             for rank in ranks:
@@ -72,16 +70,9 @@ def exchange(
                         continue
                     ready = max(now + 20, end[peer] + 200)
                     waited: dict[str, Any] = {"peer": peer, "slot": block}
-                    build.span(
-                        rank=rank,
-                        region="wait",
-                        start_ns=now,
-                        duration_ns=ready - now,
-                        **waited,
-                        **place,
-                    )
+                    build.span(rank, "wait", now, ready - now, **waited, **place)
                     now = ready
-                build.span(rank=rank, region="reduce", start_ns=now, duration_ns=3000, **place)
+                build.span(rank, "reduce", now, 3000, **place)
     return Summary.of(build.trace())
 
 

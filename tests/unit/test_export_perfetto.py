@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from kprof.capture.directory import EVENT_CLAMPED, event_schema
 from kprof.export import ExportSummary, write
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.trace import Trace
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, events_of, trace_of
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
@@ -96,11 +95,8 @@ def test_every_block_of_eight_ranks_is_a_track(tmp_path: Path, processor: Proces
         "payload": track,
         "hw_id": 0 * track,
     }
-    schema = event_schema()
-    table = pa.table(
-        {f.name: columns[f.name].astype(f.type.to_pandas_dtype()) for f in schema}, schema
-    )
-    loaded = load(Trace.from_table(build.manifest(), table), tmp_path, processor)
+    events = events_of(columns[name] for name in event_schema().names)
+    loaded = load(trace_of(build, events), tmp_path, processor)
     assert loaded.rows(
         f"""SELECT count(DISTINCT rank), count(DISTINCT rank || block), count(DISTINCT rank || block || warp), count(*)
             FROM ({SLICES}) WHERE category <> 'launch'"""

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from kprof.capture.directory import EVENT_OPEN, event_schema
 from kprof.export import ExportSummary, write
 from kprof.trace import Trace
 from kprof.trace.flows.ends import Ends, FlowEnds, Slice
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, events_of, trace_of
 
 REGIONS = """
 REGION(R_OUTER, "вокруг 全体", other)
@@ -72,9 +71,7 @@ def trace() -> Trace:
     build = TraceBuilder(REGIONS, num_ranks=NUM_RANKS)
     for number, name in LAUNCHES.items():
         build.launch(number, name, num_blocks=NUM_BLOCKS)
-    schema = event_schema()
-    arrays = {f.name: columns[f.name][order].astype(f.type.to_pandas_dtype()) for f in schema}
-    return Trace.from_table(build.manifest(), pa.table(arrays, schema))
+    return trace_of(build, events_of(columns[name][order] for name in event_schema().names))
 
 
 @pytest.fixture(scope="module")

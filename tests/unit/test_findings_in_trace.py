@@ -27,8 +27,18 @@ from synthetic import TraceBuilder
 pytestmark = pytest.mark.slow
 
 Processor = Callable[[Path], Any]
-UNEVEN = Plant(tokens_of={3: 3.0})
 LATE = Plant(send_late_ns={2: 30_000})
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Rank 3 has three times the tokens."""
+    return simulate(Plant(tokens_of={3: 3.0}))
+
+
+@pytest.fixture(scope="module")
+def found(trace: Trace) -> Findings:
+    return analysis.find(Summary.of(trace))
 
 
 def of_kind(found: Findings, kind: str) -> Finding:
@@ -46,9 +56,10 @@ def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
     return int(frame["n"][0])
 
 
-def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
-    trace = simulate(UNEVEN)
-    finding = of_kind(analysis.find(Summary.of(trace)), "uneven_work")
+def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one(
+    trace: Trace, found: Findings
+) -> None:
+    finding = of_kind(found, "uneven_work")
     (heavy_rank, _), (other_rank, _) = finding.tracks
     assert heavy_rank == 3
     assert other_rank != 3
@@ -84,11 +95,10 @@ def test_launch_skew_shows_on_the_lines_of_launches() -> None:
     assert other != 5
 
 
-def test_a_window_is_one_call_not_the_whole_run() -> None:
-    trace = simulate(UNEVEN)
+def test_a_window_is_one_call_not_the_whole_run(trace: Trace, found: Findings) -> None:
     starts = analysis.launch_starts(Summary.of(trace))
     calls = starts.groupby("ordinal").agg(first=("first_ns", "min"), last=("last_ns", "max"))
-    for finding in analysis.find(Summary.of(trace)).findings:
+    for finding in found.findings:
         if finding.where_ns is not None:
             first, last = finding.where_ns
             assert ((calls["first"] <= first) & (last <= calls["last"])).sum() == 1, finding.id
@@ -108,9 +118,9 @@ def test_without_one_clock_the_window_is_of_one_rank() -> None:
     assert (ends[["begun", "ended"]] > 0).all(axis=None)
 
 
-def test_findings_are_slices_on_a_line_of_their_ranks(tmp_path: Path, processor: Processor) -> None:
-    trace = simulate(UNEVEN)
-    found = analysis.find(Summary.of(trace))
+def test_findings_are_slices_on_a_line_of_their_ranks(
+    trace: Trace, found: Findings, tmp_path: Path, processor: Processor
+) -> None:
     lines = in_trace.finding_lines(found.findings, [info.rank for info in trace.ranks])
     summary = write(trace, tmp_path / "trace.pftrace", lines=lines)
     loaded = processor(summary.path)
@@ -141,10 +151,8 @@ def test_findings_are_slices_on_a_line_of_their_ranks(tmp_path: Path, processor:
 
 
 def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
-    tmp_path: Path, processor: Processor
+    trace: Trace, found: Findings, tmp_path: Path, processor: Processor
 ) -> None:
-    trace = simulate(UNEVEN)
-    found = analysis.find(Summary.of(trace))
     finding = of_kind(found, "uneven_work")
     summary = write(trace, tmp_path / "trace.pftrace", pinned=place_of(finding).pinned())
     arguments = parse_qs(link_to(trace, place_of(finding), summary).query())
@@ -187,10 +195,8 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
 
 
 def test_tabs_show_the_findings_and_for_whom_ranks_wait(
-    tmp_path: Path, processor: Processor
+    trace: Trace, found: Findings, tmp_path: Path, processor: Processor
 ) -> None:
-    trace = simulate(UNEVEN)
-    found = analysis.find(Summary.of(trace))
     link = write_to_view(trace, tmp_path / "trace.pftrace", found)
     of_waits, of_findings = link.queries
     loaded = processor(tmp_path / "trace.pftrace")
@@ -234,16 +240,15 @@ def test_findings_have_ids_and_numbers() -> None:
         in_trace.find(found, "nonsense")
 
 
-def test_a_finding_that_nothing_shows_has_no_window() -> None:
-    finding = analysis.find(Summary.of(simulate(UNEVEN))).findings[0]
+def test_a_finding_that_nothing_shows_has_no_window(found: Findings) -> None:
+    finding = found.findings[0]
     with pytest.raises(SelectionError, match="has no time in the trace"):
         in_trace.window_ns(replace(finding, where_ns=None))
 
 
 def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(
-    tmp_path: Path, processor: Processor
+    trace: Trace, tmp_path: Path, processor: Processor
 ) -> None:
-    trace = simulate(UNEVEN)
     report = reports.build(trace, view_command="kprof view 'my run.kprof'")
     embedded = reports.embed(trace, report)
     assert embedded is not None
@@ -264,8 +269,8 @@ def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(
     assert embedded.base64 in page
 
 
-def test_the_json_report_says_how_to_open_a_finding() -> None:
-    report = reports.build(simulate(UNEVEN), view_command="kprof view run.kprof")
+def test_the_json_report_says_how_to_open_a_finding(trace: Trace) -> None:
+    report = reports.build(trace, view_command="kprof view run.kprof")
     document = json.loads(reports.to_json(report))
     first = document["findings"][0]
     assert first["view"] == f"kprof view run.kprof --finding {first['id']}"

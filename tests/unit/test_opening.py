@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.export import ExportSummary, write
@@ -44,38 +46,40 @@ def selected(link: DeepLink, summary: ExportSummary, processor: Processor) -> li
     return rows
 
 
-def test_the_end_of_a_wait_for_a_late_sender_is_selected(
-    tmp_path: Path, processor: Processor
+# Of two messages to blocks 0 and 1: sent, waited, arrived.
+LATE = ((100, 0, 150), (0, 200, 210))
+LONG = ((0, 20, 300), (0, 31, 40))
+
+
+@pytest.mark.parametrize(
+    ("messages", "has_twin", "place", "expected"),
+    [
+        # The end of a wait for a late sender.
+        (LATE, False, Place(0, 300, ((1, 0),)), ("released", "block 0", 1)),
+        # An arrow on the tracks in question comes before longer ones.
+        (LONG, False, Place(0, 400, ((1, 1), (0, 1))), ("wait", "block 1", 1)),
+        # Not a slice with a twin.
+        (LONG, True, Place(0, 400, ((1, 0),)), ("wait", "block 1", 1)),
+    ],
+)
+def test_the_slice_with_an_arrow_is_selected(
+    messages: tuple[tuple[int, int, int], ...],
+    has_twin: bool,
+    place: Place,
+    expected: tuple[str, str, int],
+    tmp_path: Path,
+    processor: Processor,
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
-    message(build, slot=1, sent=100, waited=0, arrived=150)
-    message(build, slot=2, sent=0, waited=200, arrived=210, block=1)
+    for block, times in enumerate(messages):
+        message(build, block + 1, *times, block=block)
+    if has_twin:
+        build.span(0, "copy", 20, 280, block=9)
     summary = exported(build, tmp_path)
-    link = link_to(build.trace(), Place(0, 300, ((1, 0),)), summary)
-    assert selected(link, summary, processor) == [("released", "block 0", 1)]
-
-
-def test_an_arrow_on_the_tracks_in_question_comes_before_longer_ones(
-    tmp_path: Path, processor: Processor
-) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=2)
-    message(build, slot=1, sent=0, waited=20, arrived=300)
-    message(build, slot=2, sent=0, waited=31, arrived=40, block=1)
-    summary = exported(build, tmp_path)
-    link = link_to(build.trace(), Place(0, 400, ((1, 1), (0, 1))), summary)
-    assert selected(link, summary, processor) == [("wait", "block 1", 1)]
-    assert link.tracks == (PinnedTrack(1, 1), PinnedTrack(0, 1))
-    assert link.expanded == ("^Rank 0*1\\b", "^Rank 0*0\\b")
-
-
-def test_a_slice_with_a_twin_is_not_selected(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=2)
-    message(build, slot=1, sent=0, waited=20, arrived=300)
-    build.span(0, "copy", 20, 280, block=9)
-    message(build, slot=2, sent=0, waited=31, arrived=40, block=1)
-    summary = exported(build, tmp_path)
-    link = link_to(build.trace(), Place(0, 400, ((1, 0),)), summary)
-    assert selected(link, summary, processor) == [("wait", "block 1", 1)]
+    link = link_to(build.trace(), place, summary)
+    assert selected(link, summary, processor) == [expected]
+    assert link.tracks == tuple(PinnedTrack(*track) for track in place.tracks)
+    assert link.expanded == tuple(f"^Rank 0*{rank}\\b" for rank, _ in place.tracks)
 
 
 def test_without_arrows_the_longest_span_is_selected(tmp_path: Path, processor: Processor) -> None:

@@ -52,7 +52,7 @@ def test_every_reader_copes(sound: list[Path], tmp_path: Path, name: str, number
     trace = Trace.open(run)
     assert report.build(trace)
     assert report.build(trace.select(regions="*wait*"))
-    write(Trace.open(run), tmp_path / "trace.pftrace")
-    write(Trace.open(run), tmp_path / "trace.json")
+    write(trace, tmp_path / "trace.pftrace")
+    write(trace, tmp_path / "trace.json")
     assert cli(["diff", str(run), str(run)]) in (0, 3)
     assert (tmp_path / "trace.pftrace").stat().st_size > 0

@@ -22,15 +22,11 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 import numpy as np
-import pyarrow as pa
 
-from kprof.capture.directory import event_schema
-from kprof.capture.manifest import EventCounts
 from kprof.regions import RegionTable, parse_regions
 from kprof.trace import Trace
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, events_of, trace_of
 
 REGIONS: Final = parse_regions("""
 REGION(A_LOAD,   "load",    compute)
@@ -189,20 +185,9 @@ class Machine:
         for call in range(len(self.lengths)):
             for stage, kernel in enumerate(self.kernels):
                 builder.launch(call * len(self.kernels) + stage, kernel, self.num_blocks)
-        manifest = builder.manifest()
-        counts = np.bincount([row[0] for row in self.rows], minlength=self.num_ranks)
-        ranks = tuple(
-            msgspec.structs.replace(info, counts=EventCounts(recorded=int(counts[info.rank])))
-            for info in manifest.ranks
-        )
         columns = np.array(sorted(self.rows, key=lambda row: (*row[:4], row[6])), dtype=np.int64).T
         columns[6] += 0 if is_aligned else 77_777 * columns[0]
-        arrays = [
-            pa.array(column).cast(kind.type)
-            for column, kind in zip(columns, event_schema(), strict=True)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=event_schema())
-        return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), table)
+        return trace_of(builder, events_of(columns))
 
 
 class _Call:

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from kprof.capture.directory import event_schema
-from kprof.capture.manifest import EventCounts, Manifest
 from kprof.regions import parse_regions
 from kprof.trace import Trace
 from simulation.program import REGIONS_TEXT, Ints, Op, Program
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, events_of, trace_of
 
 
 @dataclass(frozen=True)
@@ -218,8 +216,16 @@ class Run:
 
     def trace(self) -> Trace:
         """The run as a trace."""
-        table = self._table()
-        return Trace.from_table(self._manifest(table), table)
+        program = self.calls[0].program
+        regions, num_ranks = parse_regions(REGIONS_TEXT), program.num_ranks
+        bound_ns = max(1.0, self.clock_error_ns)
+        builder = TraceBuilder(regions, num_ranks, bound_ns=bound_ns, is_aligned=self.is_aligned)
+        num_blocks = int(program.track_block.max()) + 1
+        for number in range(len(self.calls)):
+            for stage in range(program.num_stages):
+                kernel = "kernel" if program.num_stages == 1 else f"kernel/{stage}"
+                builder.launch(number * program.num_stages + stage, kernel, num_blocks)
+        return trace_of(builder, self._table())
 
     def _table(self) -> pa.Table:
         regions = parse_regions(REGIONS_TEXT)
@@ -228,11 +234,7 @@ class Run:
         columns = [np.concatenate([part[i] for part in parts]) for i in range(len(parts[0]))]
         # Records of a track are in the order of time, a rank's in the order of its tracks.
         order = np.lexsort((columns[6], columns[3], columns[2], columns[1], columns[0]))
-        arrays = [
-            pa.array(column[order]).cast(kind.type)
-            for column, kind in zip(columns, event_schema(), strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, schema=event_schema())
+        return events_of(column[order] for column in columns)
 
     def _columns(self, number: int, call: CallRun, ids: dict[str, int]) -> list[Ints]:
         program = call.program
@@ -256,26 +258,3 @@ class Run:
             np.where(is_message, ranks[program.peer] | program.slot << 8, 0),
             np.array(call.processor)[program.track],
         ]
-
-    def _manifest(self, table: pa.Table) -> Manifest:
-        import msgspec
-
-        program = self.calls[0].program
-        builder = TraceBuilder(
-            parse_regions(REGIONS_TEXT),
-            program.num_ranks,
-            bound_ns=max(1.0, self.clock_error_ns),
-            is_aligned=self.is_aligned,
-        )
-        num_blocks = int(program.track_block.max()) + 1
-        for number in range(len(self.calls)):
-            for stage in range(program.num_stages):
-                kernel = "kernel" if program.num_stages == 1 else f"kernel/{stage}"
-                builder.launch(number * program.num_stages + stage, kernel, num_blocks)
-        manifest = builder.manifest()
-        recorded = np.bincount(table["rank"].to_numpy(), minlength=program.num_ranks)
-        ranks = tuple(
-            msgspec.structs.replace(info, counts=EventCounts(recorded=int(recorded[info.rank])))
-            for info in manifest.ranks
-        )
-        return msgspec.structs.replace(manifest, ranks=ranks)
