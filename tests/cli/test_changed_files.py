@@ -19,19 +19,12 @@ from kprof.trace import Trace
 from sealing import check_checksums, remove_checksums, seal
 
 COMMANDS = [
-    ("info",),
-    ("stats",),
-    ("stats", "--time", "0us..1us"),
-    ("stats", "--ranks", "1"),
-    ("waits", "--by", "sender"),
-    ("report",),
-    ("report", "-o", "report.html"),
-    ("export", "-o", "trace.pftrace"),
-    ("export", "-o", "trace.json"),
+    ("info",), ("stats",), ("stats", "--time", "0us..1us"), ("stats", "--ranks", "1"),
+    ("waits", "--by", "sender"), ("report",), ("report", "-o", "report.html"),
+    ("export", "-o", "trace.pftrace"), ("export", "-o", "trace.json"),
     ("query", "SELECT (SELECT max(duration_ns) FROM events) AS longest"),
-    ("query", "SELECT count(*) AS n FROM raw_events"),
-    ("diff",),
-]
+    ("query", "SELECT count(*) AS n FROM raw_events"), ("diff",),
+]  # fmt: skip
 
 
 def change_a_page(path: Path, column: str) -> None:

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from widths import WARP_WIDTH, warps_of
 
+import kprof
 from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import RankInfo
 from kprof.devices.build import BuildOptions, load_library
-from kprof.recording.launcher.record import session
 from kprof.recording.launches.launch_buffer import LaunchBuffer
-from kprof.recording.rank.recorder import Recorder
 
 KERNEL = """
 #include <kprof/kprof.h>
@@ -64,8 +63,7 @@ def recorded(path: Path) -> RankInfo:
 
 
 def test_counters_of_dropped_events_go_beyond_32_bits(library: ctypes.CDLL, tmp_path: Path) -> None:
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=ONE_CHUNK) as recorder:
         buffer = recorder.launch("marks", ["mark"])
         assert library.run_marks(buffer.packed(), 1, 100, 64) == 0
         head = head_of(buffer)
@@ -77,7 +75,6 @@ def test_counters_of_dropped_events_go_beyond_32_bits(library: ctypes.CDLL, tmp_
         assert library.run_marks(buffer.packed(), 8, 10, 64) == 0
         assert library.run_places(buffer.packed(), 8, 10) == 0
         assert int(without["num_tracks_without_chunk"]) == ALMOST_2_32 + 8 * WARPS + 8
-        recorder.close()
     info = recorded(tmp_path / "run.kprof")
     dropped_before = WARPS * 100 - info.counts.recorded
     assert before == dropped_before
@@ -90,15 +87,13 @@ def test_a_cursor_never_hands_out_a_chunk_again(
     library: ctypes.CDLL, tmp_path: Path, num_claimed: int
 ) -> None:
     """After 2^32 claims it began again at chunk 0, which other tracks had filled."""
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=ONE_CHUNK) as recorder:
         buffer = recorder.launch("marks", ["mark"])
         assert library.run_marks(buffer.packed(), 1, 5, 64) == 0
         cursor = head_of(buffer)[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"][0]
         cursor["next_chunk"] = num_claimed
         assert library.run_marks(buffer.packed(), 20, 1, 64) == 0
         assert cursor["next_chunk"] == abi.SPENT_TURN
-        recorder.close()
     info = recorded(tmp_path / "run.kprof")
     assert (info.counts.recorded, info.counts.dropped) == (5, WARPS * 5 - 5 + 20 * WARPS)
 
@@ -106,13 +101,11 @@ def test_a_cursor_never_hands_out_a_chunk_again(
 def test_a_counter_that_nothing_can_have_counted_is_damage(
     library: ctypes.CDLL, tmp_path: Path
 ) -> None:
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=ONE_CHUNK)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=ONE_CHUNK) as recorder:
         buffer = recorder.launch("marks", ["mark"])
         assert library.run_marks(buffer.packed(), 1, 5, 64) == 0
         head = head_of(buffer)
         head[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"][3, 1] = 1 << 63
-        recorder.close()
     counts = recorded(tmp_path / "run.kprof").counts
     assert (counts.recorded, counts.dropped, counts.damaged_heads) == (5, WARPS * 5 - 5, 1)
 
@@ -123,11 +116,9 @@ NUM_EVENTS = int(os.environ.get("KPROF_TEST_EVENTS", "3000000"))
 
 def test_recorded_and_dropped_are_what_was_emitted(library: ctypes.CDLL, tmp_path: Path) -> None:
     per_track, num_blocks = NUM_EVENTS // 2 + 1, 2
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         buffer = recorder.launch("marks", ["mark"], num_blocks=num_blocks)
         assert library.run_marks(buffer.packed(), num_blocks, per_track, 1) == 0
-        recorder.close()
     info = recorded(tmp_path / "run.kprof")
     assert info.counts.recorded + info.counts.dropped == num_blocks * per_track
     assert sum(each.dropped for each in info.losses) == info.counts.dropped > NUM_EVENTS // 2
@@ -141,15 +132,13 @@ def test_runs_that_had_one_buffer_are_counted(
     """Of 70 events 40 were recorded and none was said to be lost."""
     run = getattr(library, kernel)
     more = (64,) if kernel == "run_marks" else ()
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         for _ in range(3):
             own = recorder.launch("own", ["mark"], num_blocks=2, tracks_per_block=WARPS)
             assert run(own.packed(), 2, 5, *more) == 0
         shared = recorder.launch("shared", ["mark"], num_blocks=2, tracks_per_block=WARPS)
         for count in counts:
             assert run(shared.packed(), 2, count, *more) == 0
-        recorder.close()
     capture = Capture.open(tmp_path / "run.kprof")
     (info,) = capture.manifest.ranks
     assert (info.counts.overwritten_runs, info.counts.dropped) == (len(counts) - 1, 0)

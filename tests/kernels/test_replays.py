@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import kprof
 from kprof import abi
 from kprof.capture.directory import Capture
 from kprof.recording.launcher.record import session
@@ -67,12 +68,10 @@ def test_replays_are_the_launches_that_eager_runs_are(
 def test_a_replay_without_records_is_a_launch_all_the_same(
     library: ctypes.CDLL, tmp_path: Path
 ) -> None:
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         graph = Graph(library, recorder, "run_places")
         for num_records in (3, 0, 2):
             graph.replay(num_records)
-        recorder.close()
     trace = Trace.open(tmp_path / "run.kprof")
     assert [launch.replay for launch in trace.ranks[0].launches] == [0, 1, 2]
     assert trace.frame("SELECT ordinal, count(*) AS n FROM events GROUP BY ALL ORDER BY ALL")[
@@ -114,12 +113,10 @@ def test_what_cannot_be_told_apart_stays_whole_and_is_counted(
     library: ctypes.CDLL, tmp_path: Path
 ) -> None:
     """Block 0 opens no track in the second replay: its third opening could be the second replay's."""
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         graph = Graph(library, recorder, "run_marks", "run_places")
         for first_block in (0, 1, 0):
             graph.replay(5, first_block=first_block)
-        recorder.close()
     capture = Capture.open(tmp_path / "run.kprof")
     info = capture.manifest.ranks[0]
     assert info.counts.unsplit_launches == 1
@@ -134,14 +131,12 @@ def test_what_cannot_be_told_apart_stays_whole_and_is_counted(
 def test_eager_launches_and_replays_are_numbered_in_the_order_of_time(
     library: ctypes.CDLL, tmp_path: Path
 ) -> None:
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         graph = Graph(library, recorder, "run_marks")
         for num_records in (1, 3, 5):
             graph.replay(num_records)
             eager = new_buffer(recorder, "run_marks")
             run_kernel(library, "run_marks", eager, num_records + 1, seed=0)
-        recorder.close()
     marks = Trace.open(tmp_path / "run.kprof").frame(
         "SELECT ordinal, count(*) AS n FROM events WHERE block = 0 GROUP BY ALL ORDER BY ALL"
     )
@@ -171,8 +166,7 @@ def test_a_graph_that_outlives_its_recorder_writes_nothing(
 
 def test_recording_goes_on_and_off_between_replays(library: ctypes.CDLL, tmp_path: Path) -> None:
     """A graph that was captured during a pause is recorded after it, without being captured again."""
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
         recorder.pause()
         graph = Graph(library, recorder, *KERNELS)
         assert new_buffer(recorder, "run_marks").arena == 0
@@ -185,7 +179,6 @@ def test_recording_goes_on_and_off_between_replays(library: ctypes.CDLL, tmp_pat
         graph.replay(50)
         recorder.resume()
         graph.replay(9)
-        recorder.close()
     info = Capture.open(tmp_path / "run.kprof").manifest.ranks[0]
     assert (info.counts.recorded, info.counts.dropped) == (emitted(KERNELS, [7, 9]), 0)
     assert info.counts.damaged_heads == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def write_manifest(run: Path, manifest: dict[str, Any]) -> None:
     rest = {name: value for name, value in manifest.items() if name != "checksum"}
     data = json.dumps(rest | {"checksum": checksum_of_manifest(json.dumps(rest).encode())})
     (run / MANIFEST_NAME).write_text(data)
+
+
+@contextlib.contextmanager
+def editing_manifest(run: Path) -> Iterator[dict[str, Any]]:
+    """The manifest, to be changed in place; its checksum holds afterwards."""
+    manifest: dict[str, Any] = json.loads((run / MANIFEST_NAME).read_text())
+    yield manifest
+    write_manifest(run, manifest)
 
 
 def remove_checksums(run: Path) -> None:

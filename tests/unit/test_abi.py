@@ -104,18 +104,11 @@ def test_a_compiled_probe_writes_what_the_dtypes_read(tmp_path):
 def test_the_compiler_puts_every_member_where_the_dtype_has_it(tmp_path, moved_by):
     """The header asserts sizes only."""
     structs = {
-        "Record": abi.RECORD,
-        "ChunkHeader": abi.CHUNK_HEADER,
-        "SinkChunk": abi.SINK,
-        "Cursor": abi.CURSOR,
-        "Switches": abi.SWITCHES,
-        "Delays": abi.DELAYS,
-        "Room": abi.ROOM,
-        "StateLine": abi.STATE_LINE,
-        "WaitLine": abi.WAIT_LINE,
-        "ControlBlock": abi.CONTROL,
+        "Record": abi.RECORD, "ChunkHeader": abi.CHUNK_HEADER, "SinkChunk": abi.SINK,
+        "Cursor": abi.CURSOR, "Switches": abi.SWITCHES, "Delays": abi.DELAYS, "Room": abi.ROOM,
+        "StateLine": abi.STATE_LINE, "WaitLine": abi.WAIT_LINE, "ControlBlock": abi.CONTROL,
         "LaunchBuffer": abi.LAUNCH_BUFFER,
-    }
+    }  # fmt: skip
     assert abi.cpp_header().count("struct alignas") == len(structs)
     checks = [
         f'static_assert(offsetof(kprof::{name}, {field}) == {dtype.fields[field][1] + moved_by}, "");'

@@ -6,7 +6,6 @@ import io
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kprof import analysis
@@ -16,7 +15,7 @@ from kprof.recording.rank import ceilings
 from kprof.report import build, render_terminal
 from kprof.trace import Trace
 from kprof_cli.main import run
-from synthetic import TraceBuilder, with_ranks
+from synthetic import TraceBuilder, with_rank_fields
 
 BYTES = """
 REGION(R_PUT, "put", send, peer:8, bytes:24)
@@ -33,12 +32,7 @@ def exchange(regions: str, measured: Ceilings | None) -> Trace:
     build.span(0, "copy", 30, 100, block=1, bytes=1000)
     if "gemm" in regions:
         build.span(1, "gemm", 0, 50, block=2, flops=4000)
-    manifest = build.manifest()
-    ranks = tuple(
-        msgspec.structs.replace(info, ceilings=measured, num_processors=4)
-        for info in manifest.ranks
-    )
-    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), build.table())
+    return build.trace({"ceilings": measured, "num_processors": 4})
 
 
 @pytest.mark.parametrize("regions", [BYTES, FLOPS], ids=["summaries", "events"])
@@ -93,8 +87,7 @@ def test_without_a_measurement_ceilings_are_those_of_the_data_sheet(
     device: str, copy_gb_s: float, peer_gb_s: float
 ) -> None:
     trace = exchange(BYTES, None)
-    infos = [msgspec.structs.replace(info, device=device) for info in trace.ranks]
-    rows = analysis.achieved_by_region(Summary.of(with_ranks(trace, infos)))
+    rows = analysis.achieved_by_region(Summary.of(with_rank_fields(trace, device=device)))
     ceilings = rows.set_index("region")["ceiling_gb_s"]
     assert ceilings["copy"] == pytest.approx(copy_gb_s, nan_ok=True)
     assert ceilings["put"] == pytest.approx(peer_gb_s, nan_ok=True)
@@ -102,8 +95,8 @@ def test_without_a_measurement_ceilings_are_those_of_the_data_sheet(
 
 def test_a_measurement_wins_over_the_data_sheet() -> None:
     trace = exchange(BYTES, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0))
-    infos = [msgspec.structs.replace(info, device="NVIDIA H200") for info in trace.ranks]
-    rows = analysis.achieved_by_region(Summary.of(with_ranks(trace, infos)))
+    trace = with_rank_fields(trace, device="NVIDIA H200")
+    rows = analysis.achieved_by_region(Summary.of(trace))
     assert sorted(rows["ceiling_gb_s"]) == [200.0, 400.0]
 
 
@@ -118,9 +111,7 @@ def test_a_measurement_wins_over_the_data_sheet() -> None:
 def test_a_kernel_that_only_works_is_compared_with_its_device(num_bytes: int, words: str) -> None:
     build = TraceBuilder(BYTES, num_ranks=1)
     build.span(0, "copy", 0, 100, block=0, bytes=num_bytes)
-    trace = build.trace()
-    infos = [msgspec.structs.replace(info, device="NVIDIA H200") for info in trace.ranks]
-    found = analysis.find(Summary.of(with_ranks(trace, infos)))
+    found = analysis.find(Summary.of(build.trace({"device": "NVIDIA H200"})))
     assert found.headline == f"Nothing stands out: blocks do useful work 100 % of the time; {words}"
 
 

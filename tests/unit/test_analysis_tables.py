@@ -285,18 +285,11 @@ def test_a_single_rank_needs_no_alignment() -> None:
 @pytest.mark.parametrize(
     "analyse",
     [
-        analysis.stats,
-        analysis.waits,
-        analysis.imbalance,
-        analysis.efficiency,
-        analysis.rank_efficiency,
-        analysis.launch_efficiency,
-        analysis.launch_skew,
-        analysis.late_sender,
-        analysis.blame,
-        analysis.histogram,
+        analysis.stats, analysis.waits, analysis.imbalance, analysis.efficiency,
+        analysis.rank_efficiency, analysis.launch_efficiency, analysis.launch_skew,
+        analysis.late_sender, analysis.blame, analysis.histogram,
     ],
-)
+)  # fmt: skip
 def test_no_events_give_empty_tables(analyse: object) -> None:
     assert len(analyse(Summary.of(builder(2).trace()))) == 0  # type: ignore[operator]
 

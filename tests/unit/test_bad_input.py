@@ -62,10 +62,7 @@ def ring(
                 waiting = arrives + 300 - work - 1000
                 spans.append(("wait", work + 1000, waiting, {"peer": before, "slot": block}))
             for region, start, length, fields in spans:
-                builder.span(
-                    rank=rank, launch=call, block=block, region=region,
-                    start_ns=at + start, duration_ns=length, **fields,
-                )  # fmt: skip
+                builder.span(rank, region, at + start, length, launch=call, block=block, **fields)
     return Trace.from_table(change(builder.manifest()), builder.table())
 
 
@@ -167,10 +164,7 @@ def test_blocks_that_take_turns_on_a_core_say_nothing_about_a_barrier(
         at, work = 100_000 * call, 2000 + 7000 * ((block + call) % 4)
         for region, start, length in (("work", 0, work), ("meet", work, 24_000 - work)):
             builder.span(0, region, at + start, length, launch=call, block=block)  # fmt: skip
-    manifest = builder.manifest()
-    infos = [msgspec.structs.replace(i, target=target, num_cores=2) for i in manifest.ranks]
-    trace = Trace.from_table(msgspec.structs.replace(manifest, ranks=tuple(infos)), builder.table())
-    report = build(trace)
+    report = build(builder.trace({"target": target, "num_cores": 2}))
     limits = {limit.kind for limit in report.found.rest.limits}
     assert (LimitKind.BARRIER in limits) == is_said
     assert ("All blocks wait at meet" in text_of(report)) == is_said

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -35,7 +35,7 @@ from kprof.errors import (
     OutputExistsError,
 )
 from kprof.trace import Trace
-from sealing import seal, write_manifest
+from sealing import editing_manifest, seal
 from synthetic import TraceBuilder
 
 REGIONS = 'REGION(A, "a", compute, bytes:32)'
@@ -54,19 +54,12 @@ def run(tmp_path) -> Path:
     return builder().write(tmp_path / "run.kprof").path
 
 
-def edit_manifest(run: Path, **changes: object) -> None:
-    path = run / MANIFEST_NAME
-    write_manifest(run, json.loads(path.read_text()) | changes)
-
-
 def test_what_ranks_told_while_they_ran_does_not_stay(tmp_path):
     build = builder(num_ranks=1)
     source = tmp_path / "run.kprof.unfinished"
     build.write(source)
-    kinds = (
-        "started json live stack waits kernels tracks slowest arena launches-00000 ledger announced"
-    )
-    for kind in kinds.split():
+    kinds = "started json live stack waits kernels tracks slowest arena launches-00000 ledger"
+    for kind in (*kinds.split(), "announced"):
         (source / f"rank-00000.{kind}").touch()
     kept = {"rank-00000.parquet", "summary-00000.parquet", "torch-rank-00000.json.gz", "hang.json"}
     for name in kept - {"rank-00000.parquet"}:
@@ -108,41 +101,25 @@ def test_a_capture_is_read_back_as_it_was_written(tmp_path):
     ]
 
 
-def test_a_path_that_does_not_exist_says_what_makes_a_capture(tmp_path):
-    with pytest.raises(NotACaptureError, match=r"does not exist; `kprof record"):
-        Capture.open(tmp_path / "run.kprof")
-
-
-def test_a_file_is_not_a_capture(tmp_path):
-    (tmp_path / "run.kprof").write_text("")
-    with pytest.raises(NotACaptureError, match="is a file"):
-        Capture.open(tmp_path / "run.kprof")
-
-
-def test_a_directory_without_manifest_is_not_a_capture(tmp_path):
-    with pytest.raises(NotACaptureError, match=r"no manifest\.json"):
-        Capture.open(tmp_path)
-
-
-def test_an_unfinished_recording_is_called_that(tmp_path):
-    directory = begin_capture(tmp_path / "run.kprof", force=False)
-    with pytest.raises(NotACaptureError, match="unfinished recording"):
-        Capture.open(directory)
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("make", "sentence"),
     [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"format_version": 1}',
-        '{"format_version": "1"}',
-        '{"ranks": []}',
-        "\xff",
+        (lambda path: path, "does not exist; `kprof record"),
+        (lambda path: path.touch(), "is a file"),
+        (lambda path: path.mkdir(), r"no manifest\.json"),
+        (lambda path: begin_capture(path, force=False), "unfinished recording"),
     ],
 )
+def test_what_is_no_capture_is_called_what_it_is(tmp_path, make, sentence):
+    path = tmp_path / "run.kprof"
+    with pytest.raises(NotACaptureError, match=sentence):
+        Capture.open(make(path) or path)
+
+
+NO_VERSIONS = ['{"format_version": 1}', '{"format_version": "1"}', '{"ranks": []}']
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", *NO_VERSIONS, "\xff"])
 def test_a_damaged_manifest_is_one_sentence(run, text):
     (run / MANIFEST_NAME).write_bytes(text.encode("latin-1"))
     with pytest.raises(CorruptCaptureError, match=r"manifest\.json is damaged"):
@@ -159,13 +136,15 @@ def test_a_truncated_manifest_is_found_at_every_length(run):
 
 
 def test_a_newer_format_asks_for_an_upgrade(run):
-    edit_manifest(run, format_version=FORMAT_VERSION + 1, ranks="something new")
+    with editing_manifest(run) as manifest:
+        manifest.update(format_version=FORMAT_VERSION + 1, ranks="something new")
     with pytest.raises(NewerFormatError, match=r"format version 2.*upgrade kprof"):
         Capture.open(run)
 
 
 def test_fields_that_a_later_kprof_adds_do_not_hinder(run):
-    edit_manifest(run, added_later={"anything": 1})
+    with editing_manifest(run) as manifest:
+        manifest["added_later"] = {"anything": 1}
     assert Capture.open(run).manifest.world_size == 2
 
 
@@ -193,9 +172,6 @@ def test_a_truncated_parquet_file_is_found_on_opening(run, keep):
 
 
 def test_a_parquet_file_of_something_else_is_refused(run):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"a": [1]}), run / "rank-00000.parquet")
     with pytest.raises(CorruptCaptureError, match="does not have the columns"):
         Capture.open(run)
@@ -281,11 +257,8 @@ def test_the_last_calibration_counts(tmp_path):
 
 
 def test_the_bound_between_two_ranks_adds_up():
-    alignment = Alignment(
-        "test",
-        0,
-        tuple(RankAlignment(rank, (), bound) for rank, bound in enumerate((0.0, 5.0, 7.0))),
-    )
+    bounds_ns = enumerate((0.0, 5.0, 7.0))
+    alignment = Alignment("test", 0, tuple(RankAlignment(rank, (), ns) for rank, ns in bounds_ns))
     assert alignment.bound_between_ns(1, 2) == 12.0
     assert alignment.bound_between_ns(0, 2) == 7.0
     assert alignment.bound_between_ns(2, 2) == 0.0

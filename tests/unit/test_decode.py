@@ -75,16 +75,21 @@ def state_and_data(chunks: list[np.ndarray], dropped: dict[int, int] | None = No
     return arena_state(len(chunks), dropped or {}), data
 
 
+def new_decoder(clock: ClockInfo = NS_CLOCK, regions: str = REGIONS) -> Decoder:
+    """Of rank 3, which has made eight launches with these regions."""
+    ids = RegionIds()
+    for launch in range(8):
+        ids.table_of_launch[launch] = ids.table_idx(parse_regions(regions))
+    return Decoder(RankInfo(3, clock=clock), ids)
+
+
 def decode(
     chunks: list[np.ndarray],
     clock: ClockInfo = NS_CLOCK,
     regions: str = REGIONS,
     dropped: dict[int, int] | None = None,
 ):
-    ids = RegionIds()
-    for launch in range(8):
-        ids.table_of_launch[launch] = ids.table_idx(parse_regions(regions))
-    decoder = Decoder(RankInfo(3, clock=clock), ids)
+    decoder = new_decoder(clock, regions)
     tables = list(decoder.decode(*state_and_data(chunks, dropped)))
     return pa.concat_tables(tables).to_pandas() if tables else None, decoder
 
@@ -145,20 +150,10 @@ def test_open_saturated_and_clamped_are_counted_and_flagged() -> None:
         (60, 3, 0, 0xFFFF_FFFF),  # a value may be anything
     ]
     events, decoder = decode([chunk(rows)])
-    assert events["flags"].tolist() == [
-        EVENT_OPEN,
-        EVENT_SATURATED,
-        EVENT_CLAMPED,
-        EVENT_CLAMPED,
-        EVENT_CLAMPED,
-        0,
-    ]
+    assert events["flags"].tolist() == [EVENT_OPEN, EVENT_SATURATED, *[EVENT_CLAMPED] * 3, 0]
     assert events["duration_ns"].tolist()[0] == 0
-    assert (
-        decoder.tally.counts.open,
-        decoder.tally.counts.saturated,
-        decoder.tally.counts.clamped,
-    ) == (1, 1, 3)
+    counts = decoder.tally.counts
+    assert (counts.open, counts.saturated, counts.clamped) == (1, 1, 3)
     assert decoder.tally.losses() == (
         RegionLosses("send", open=1, saturated=1, clamped=2),
         RegionLosses("work", clamped=1),
@@ -305,11 +300,7 @@ def test_too_few_bytes_are_refused() -> None:
     with pytest.raises(ArenaError, match="too few"):
         read_control(np.zeros(10, dtype=np.uint8), handed)
     with pytest.raises(ArenaError, match="2 chunks of an arena are in use, but 10 bytes"):
-        list(
-            Decoder(RankInfo(0, clock=NS_CLOCK), RegionIds()).decode(
-                arena_state(2, {}), np.zeros(10, np.uint8)
-            )
-        )
+        list(new_decoder().decode(arena_state(2, {}), np.zeros(10, np.uint8)))
 
 
 @pytest.mark.parametrize("size_bytes", [0, 4096, abi.CHUNKS_OFFSET + abi.CHUNK_BYTES - 1])
@@ -429,9 +420,7 @@ def test_gaps_in_a_short_track_are_none_of_its_losses() -> None:
 def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None:
     state, data = state_and_data([*track(10), *track(20)])
     header_of(data[abi.CHUNK_BYTES :])[field] = value
-    ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
+    decoder = new_decoder()
     assert sum(table.num_rows for table in decoder.decode(state, data)) == 10
     assert damage(decoder.tally.counts) == {"torn_chunks": 1}
 
@@ -455,9 +444,7 @@ def test_chunks_that_go_round_in_a_circle_are_counted(length: int, is_replayed: 
     for place, each in enumerate(chunks):
         header_of(each)["previous_chunk_idx"] = (place + 1) % length
     state, data = state_and_data([*chunks, *track(10)])
-    ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
+    decoder = new_decoder()
     if is_replayed:
         decoder.replays.add(Launch(0, "kernel", 0))
     assert sum(table.num_rows for table in decoder.decode(state, data)) == 61 * length + 10
@@ -497,9 +484,7 @@ def test_an_overwritten_head_sizes_nothing(field: str) -> None:
     for value in (0, 0xFFFF_FFFF):
         control[field] = value
         state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
-        ids = RegionIds()
-        ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-        decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
+        decoder = new_decoder()
         assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 10
         assert damage(decoder.tally.counts) == {"damaged_heads": 1}
 
@@ -510,9 +495,7 @@ def test_a_cursor_that_lost_count_hides_no_chunk() -> None:
     image[: abi.CHUNKS_OFFSET] = abi.initial_control(geometry)
     image[abi.CHUNKS_OFFSET :][: 2 * abi.CHUNK_BYTES] = state_and_data([*track(4), *track(5)])[1]
     state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
-    ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
+    decoder = new_decoder()
     assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 9
     assert damage(decoder.tally.counts) == {"damaged_heads": 1}
 

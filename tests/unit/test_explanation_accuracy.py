@@ -50,17 +50,8 @@ def test_logs_of_one_seed_can_be_put_together(
 ) -> None:
     parts = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for first, part in enumerate(parts):
-        run(
-            monkeypatch,
-            "--first",
-            str(2 * first),
-            "--cases",
-            "2",
-            "--seed",
-            "7",
-            "--log",
-            str(part),
-        )
+        options = f"--first {2 * first} --cases 2 --seed 7 --log".split()
+        run(monkeypatch, *options, str(part))
     log = tmp_path / "all.jsonl"
     log.write_text("".join(part.read_text() for part in parts))
     del judged[:]

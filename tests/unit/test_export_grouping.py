@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pyarrow as pa
 import pytest
 
 from kprof.export import By, write
@@ -35,15 +33,9 @@ Processor = Callable[[Path], Any]
 
 def on(build: TraceBuilder, target: str, hw_ids: dict[int, int], **rank: Any) -> Trace:
     """The trace of `build`, its blocks on these processors of a device of `target`."""
-    manifest, table = build.manifest(), build.table()
-    ranks = tuple(
-        msgspec.structs.replace(info, target=target, device="", host="", **rank)
-        for info in manifest.ranks
-    )
-    ids = [hw_ids[block] for block in table["block"].to_pylist()]
-    column = table.schema.get_field_index("hw_id")
-    table = table.set_column(column, "hw_id", pa.array(ids, pa.uint32()))
-    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), table)
+    for row in build._rows:
+        row["hw_id"] = hw_ids[row["block"]]
+    return build.trace({"target": target, "device": "", "host": "", **rank})
 
 
 def paths(trace: Trace, by: By, tmp_path: Path, processor: Processor) -> list[tuple[Any, ...]]:

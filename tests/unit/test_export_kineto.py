@@ -52,6 +52,14 @@ def device_trace(num_ranks: int = 2, is_aligned: bool = True) -> Trace:
     return build.trace()
 
 
+def slice_at(
+    category: str, name: str, pid: int, tid: int, begin_ns: int, ns: int
+) -> dict[str, Any]:
+    """As the profiler writes one."""
+    named = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid}
+    return named | {"ts": begin_ns / 1000, "dur": ns / 1000}
+
+
 def profile(
     rank: int,
     *,
@@ -63,41 +71,15 @@ def profile(
     """A profiler trace in which each kernel encloses its launch by `lead_ns` and `tail_ns`."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "void at::native::other_kernel<4>(float*)",
-            "pid": 0,
-            "tid": 7,
-            "ts": 1.5,
-            "dur": 2.25,
-        },
+        slice_at("kernel", "void at::native::other_kernel<4>(float*)", 0, 7, 1500, 2250),
     ]
     for start, end in launch_times(rank)[launches]:
         begin_ns = start - lead_ns + offset_ns - BASE_NS
         duration_ns = end - start + lead_ns + tail_ns
-        events.append(
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": "void ns::all_reduce<float, 8>(float*, int)",
-                "pid": rank,
-                "tid": 7,
-                "ts": begin_ns / 1000,
-                "dur": duration_ns / 1000,
-            }
-        )
-        events.append(
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "pid": 42,
-                "tid": 42,
-                "ts": (begin_ns - 5000) / 1000,
-                "dur": 3,
-            }
-        )
+        name = "void ns::all_reduce<float, 8>(float*, int)"
+        events.append(slice_at("kernel", name, rank, 7, begin_ns, duration_ns))
+        launched = ("cuda_runtime", "cudaLaunchKernel", 42, 42)
+        events.append(slice_at(*launched, begin_ns - 5000, 3000))
     return {
         "schemaVersion": 1,
         "baseTimeNanoseconds": BASE_NS,

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-from kprof.capture.directory import EVENT_OPEN, event_schema
+from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.errors import ExportError, OutputExistsError
 from kprof.export import write
@@ -144,20 +143,8 @@ def exchange_trace(num_messages: int) -> Trace:
     return build.trace()
 
 
-def test_flows_joined_in_parts_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = exchange_trace(200)
-    at_once = write(trace, tmp_path / "once.pftrace")
-    monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
-    in_parts = write(trace, tmp_path / "parts.pftrace")
-    assert at_once.num_flows == in_parts.num_flows == 200
-    assert at_once.path.read_bytes() == in_parts.path.read_bytes()
-
-
-def test_flows_of_several_rules_calls_and_repeated_slots_are_the_same_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def rules_trace() -> Trace:
+    """Flows of several rules and calls, with slots that are used again, of which the last ones are open."""
     build = TraceBuilder(
         """REGION(R_PUT, "put", send, peer:8, slot:24)
            REGION(R_GOT, "got", wait, peer:8, slot:24)
@@ -186,33 +173,34 @@ def test_flows_of_several_rules_calls_and_repeated_slots_are_the_same_in_parts(
                     **place,
                 )
             build.span(0, "work", 10_000 * launch + 100 * i, 5)
-    trace = build.trace()
-    at_once = write(trace, tmp_path / "once.pftrace")
-    monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
-    in_parts = write(trace, tmp_path / "parts.pftrace")
-    assert at_once.num_flows == in_parts.num_flows == 2 * 2 * 39
-    assert at_once.path.read_bytes() == in_parts.path.read_bytes()
+    return build.trace()
 
 
-def test_flows_joined_in_parts_reach_their_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+JOINED, READ = (
+    ("kprof.export.flows._EVENTS_PER_JOIN", 30),
+    ("kprof.export.source._ROWS_PER_PIECE", 20),
+)
+
+
+@pytest.mark.parametrize("parts", [[JOINED], [READ], [JOINED, READ]])
+@pytest.mark.parametrize(
+    ("trace", "num_flows"), [(exchange_trace(200), 200), (rules_trace(), 2 * 2 * 39)]
+)
+def test_what_is_joined_and_read_in_parts_is_the_same(
+    trace: Trace,
+    num_flows: int,
+    parts: list[tuple[str, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trace = exchange_trace(200)
     at_once = write(trace, tmp_path / "once.pftrace")
-    monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
-    monkeypatch.setattr("kprof.export.source._ROWS_PER_PIECE", 20)
+    for name, most in parts:
+        monkeypatch.setattr(name, most)
     in_parts = write(trace, tmp_path / "parts.pftrace")
-    assert slices(at_once.path) == slices(in_parts.path)
-    assert at_once.num_flows == in_parts.num_flows == 200
-
-
-def test_ranks_read_in_pieces_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = exchange_trace(200)
-    at_once = write(trace, tmp_path / "once.pftrace")
-    monkeypatch.setattr("kprof.export.source._ROWS_PER_PIECE", 20)
-    in_pieces = write(trace, tmp_path / "pieces.pftrace")
-    assert slices(at_once.path) == slices(in_pieces.path)
-    assert at_once.num_flows == in_pieces.num_flows
+    assert at_once.num_flows == in_parts.num_flows == num_flows
+    if parts == [JOINED]:
+        assert at_once.path.read_bytes() == in_parts.path.read_bytes()
+    assert sorted(slices(at_once.path)) == sorted(slices(in_parts.path))
 
 
 def detail_trace() -> Trace:
@@ -356,14 +344,9 @@ def test_events_do_not_depend_on_what_is_read_together(
 def test_dropped_events_are_said_with_the_arena_that_holds_them(
     tmp_path: Path, needed_bytes: int, words: str
 ) -> None:
-    manifest = TraceBuilder(REGIONS, num_ranks=1).manifest()
-    (info,) = manifest.ranks
-    lossy = structs.replace(
-        info, counts=EventCounts(dropped=3), arena=ArenaUse(1 << 20, 1 << 20, needed_bytes)
-    )
-    trace = Trace.from_table(
-        structs.replace(manifest, ranks=(lossy,)), event_schema().empty_table()
-    )
+    arena = ArenaUse(1 << 20, 1 << 20, needed_bytes)
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    trace = build.trace({"counts": EventCounts(dropped=3), "arena": arena})
     (notice,) = write(trace, tmp_path / "run.pftrace").notices
     assert notice.startswith("3 events did not fit the arena")
     assert notice.endswith(words)

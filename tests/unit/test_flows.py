@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kprof import analysis
 from kprof.analysis import Summary
+from kprof.capture.manifest import EventCounts
 from kprof.trace import Trace
 from kprof.trace.flows.ends import FlowEnds
 from kprof.trace.flows.pairing import Doubt, Ends, pair
@@ -48,25 +49,11 @@ class Run:
         self._add(1 - src, f"wait{flag}", start_ns, 100, peer=src, slot=slot, **place)
 
     def _add(self, rank: int, region: str, start_ns: int, duration_ns: int, **more: int) -> None:
-        self.build.span(
-            rank=rank,
-            launch=self._number,
-            region=region,
-            start_ns=start_ns,
-            duration_ns=duration_ns,
-            **more,
-        )
+        self.build.span(rank, region, start_ns, duration_ns, launch=self._number, **more)
 
     def trace(self, *, dropped: int = 0) -> Trace:
         """`dropped`: how many records every rank has lost."""
-        manifest = self.build.manifest()
-        ranks = tuple(
-            msgspec.structs.replace(
-                info, counts=msgspec.structs.replace(info.counts, dropped=dropped)
-            )
-            for info in manifest.ranks
-        )
-        return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), self.build.table())
+        return self.build.trace({"counts": EventCounts(dropped=dropped)})
 
 
 def flows(trace: Trace) -> list[tuple[int, int]]:
@@ -154,16 +141,13 @@ def test_launches_without_an_order_are_not_guessed_at() -> None:
     for kernel in ("send", "send", "wait"):
         run.launch(kernel)
         run.send() if kernel == "send" else run.wait()
-    manifest = run.build.manifest()
     ranks = tuple(
         msgspec.structs.replace(
-            info,
-            launches=tuple(launch for launch in info.launches if launch.kernel == kernel),
+            info, launches=tuple(each for each in info.launches if each.kernel == kernel)
         )
-        for info, kernel in zip(manifest.ranks, ("send", "wait"), strict=True)
+        for info, kernel in zip(run.build.manifest().ranks, ("send", "wait"), strict=True)
     )
-    apart = msgspec.structs.replace(manifest, ranks=ranks)
-    assert flows(Trace.from_table(apart, run.build.table())) == []
+    assert flows(run.build.trace(ranks=ranks)) == []
 
 
 def test_lost_sends_of_a_launch_do_not_shift_the_others() -> None:
@@ -419,17 +403,9 @@ def queues(num_turns: int = 3) -> TraceBuilder:
                 for turn in range(num_turns):
                     for slot in range(2):
                         start_ns = 10_000 * launch + 1000 * turn + 100 * slot + block
-                        where = {"rank": rank, "launch": launch, "block": block, "slot": slot}
-                        build.span(
-                            region="fill", start_ns=start_ns, duration_ns=50, warp=0, **where
-                        )
-                        build.span(
-                            region="full",
-                            start_ns=start_ns + 20,
-                            duration_ns=60,
-                            warp=1 + slot,
-                            **where,
-                        )
+                        where = {"launch": launch, "block": block, "slot": slot}
+                        build.span(rank, "fill", start_ns, 50, warp=0, **where)
+                        build.span(rank, "full", start_ns + 20, 60, warp=1 + slot, **where)
     return build
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from kprof.errors import CorruptCaptureError, KprofError, RegionError, Selection
 from kprof.hangs.report import read_hang
 from kprof.regions import Field, Region, RegionTable, parse_regions
 from kprof.trace import Trace
-from sealing import seal, write_manifest
+from sealing import editing_manifest, seal
 from synthetic import TraceBuilder
 
 REGIONS = """
@@ -47,10 +46,8 @@ def run(tmp_path) -> Path:
 
 
 def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = run / MANIFEST_NAME
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    write_manifest(run, manifest)
+    with editing_manifest(run) as manifest:
+        change(manifest)
 
 
 def rewrite(run: Path, change: Callable[[pa.Table], pa.Table], **options: Any) -> None:
@@ -278,19 +275,12 @@ def test_a_table_with_strange_fields_cannot_be_made(fields):
 @pytest.mark.parametrize(
     "statement",
     [
-        "COPY (SELECT 1) TO '{run}/rank-00000.parquet'",
-        "COPY events TO '{run}/new.csv'",
-        "SELECT 1; COPY (SELECT 1) TO '{run}/rank-00000.parquet'",
-        "ATTACH '{run}/new.db'",
-        "INSTALL httpfs",
-        "SET enable_external_access = true",
-        "CREATE TABLE t AS SELECT 1",
-        "DROP VIEW events",
-        "EXPORT DATABASE '{run}'",
-        "PRAGMA database_list",
-        "",
+        "COPY (SELECT 1) TO '{run}/rank-00000.parquet'", "COPY events TO '{run}/new.csv'",
+        "SELECT 1; COPY (SELECT 1) TO '{run}/rank-00000.parquet'", "ATTACH '{run}/new.db'",
+        "INSTALL httpfs", "SET enable_external_access = true", "CREATE TABLE t AS SELECT 1",
+        "DROP VIEW events", "EXPORT DATABASE '{run}'", "PRAGMA database_list", "",
     ],
-)
+)  # fmt: skip
 def test_a_query_is_one_select(run, statement):
     before = {file.name: file.read_bytes() for file in run.iterdir()}
     with pytest.raises(SelectionError, match="not one SELECT statement"):

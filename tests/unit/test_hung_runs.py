@@ -280,8 +280,7 @@ def test_tables_of_meetings_and_roles_leave_out_calls_that_hung(
     table: Callable[[Summary], Any],
 ) -> None:
     build, note = of_waits_in_a_block()
-    manifest = msgspec.structs.replace(build.manifest(), hang=note)
-    with_it = table(Summary.of(Trace.from_table(manifest, build.table())))
+    with_it = table(Summary.of(build.trace(hang=note)))
     assert not with_it.empty
     assert with_it.equals(table(Summary.of(build.trace().select(launches=(0,)))))
 
@@ -309,8 +308,7 @@ def test_tables_of_waits_leave_out_calls_that_hung_and_count_their_waits(hung: C
 def test_where_every_call_hung_tables_of_waits_are_empty() -> None:
     build = exchange()
     note = HangNote(IDLE_S, ROOT, "never_sent", (HungCall("kernel", 0), HungCall("kernel", 1)))
-    manifest = msgspec.structs.replace(build.manifest(), hang=note)
-    summary = Summary.of(Trace.from_table(manifest, build.table()))
+    summary = Summary.of(build.trace(hang=note))
     for table in OF_WAITS:
         assert table(summary).empty, table.__name__
     assert "7 waits" in left_out(hung_waits(summary))
@@ -337,17 +335,13 @@ def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() 
     build = exchange()
     calls = (HungCall("kernel", 0), HungCall("kernel", 1))
 
-    def found(note: HangNote) -> analysis.Findings:
-        manifest = msgspec.structs.replace(build.manifest(), hang=note)
-        return analysis.find(Summary.of(Trace.from_table(manifest, build.table())))
+    def found(note: HangNote, **changes: Any) -> analysis.Findings:
+        return analysis.find(Summary.of(build.trace(hang=note, **changes)))
 
-    went_on = found(HangNote(IDLE_S, ROOT, "never_sent", calls))
+    note = HangNote(IDLE_S, ROOT, "never_sent", calls)
+    went_on = found(note)
     assert went_on.headline == f"{HUNG}: {ROOT}, and then the run went on"
-    failed = msgspec.structs.replace(
-        build.manifest(), exit_code=137, hang=HangNote(IDLE_S, ROOT, "never_sent", calls)
-    )
-    killed = analysis.find(Summary.of(Trace.from_table(failed, build.table())))
-    assert killed.headline == f"{HUNG}: {ROOT}"
+    assert found(note, exit_code=137).headline == f"{HUNG}: {ROOT}"
     assert went_on.findings == ()
     assert went_on.rest.sentence == "No call was recorded that did not hang"
     paused = found(HangNote(IDLE_S, "all ranks have made 2 launches", "hosts"))

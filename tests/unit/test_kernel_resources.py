@@ -18,7 +18,7 @@ from kprof.devices import resources
 from kprof.devices.resources import Resources
 from kprof.report.page import to_html
 from kprof.trace import Trace
-from synthetic import TraceBuilder, with_ranks
+from synthetic import TraceBuilder, with_rank_fields, with_ranks
 
 PTXAS = """
 ptxas info    : 0 bytes gmem
@@ -171,8 +171,7 @@ def test_all_forms_of_the_report_have_them_and_none_where_nobody_said_anything()
         assert "4,096" in text
         assert "50 %" in text
     trace = recorded("sm_90", 256, KernelResources("kernel", 64, 12, 4096))
-    without = with_ranks(trace, [replace(info, kernels=()) for info in trace.manifest.ranks])
-    for text in texts(reports.build(without)):
+    for text in texts(reports.build(with_rank_fields(trace, kernels=()))):
         assert "What kernels take" not in text
 
 

@@ -85,17 +85,8 @@ def test_errors_are_reachable_without_anything_heavy():
 
 def test_the_help_of_every_command_is_quick():
     commands = [
-        "record",
-        "info",
-        "stats",
-        "waits",
-        "report",
-        "export",
-        "view",
-        "query",
-        "demo",
-        "doctor",
-    ]
+        "record", "info", "stats", "waits", "report", "export", "view", "query", "demo", "doctor",
+    ]  # fmt: skip
     code = (
         "from kprof_cli.main import run\n"
         f"for name in {commands!r}: assert run([name, '--help']) == 0"

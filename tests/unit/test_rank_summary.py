@@ -90,17 +90,10 @@ def test_a_summary_on_paper(tmp_path: Path) -> None:
 
 
 ANALYSES = (
-    analysis.stats,
-    analysis.waits,
-    analysis.blame,
-    analysis.imbalance,
-    analysis.efficiency,
-    analysis.launch_skew,
-    analysis.ramp_and_tail,
-    analysis.bandwidth,
-    analysis.late_sender,
+    analysis.stats, analysis.waits, analysis.blame, analysis.imbalance, analysis.efficiency,
+    analysis.launch_skew, analysis.ramp_and_tail, analysis.bandwidth, analysis.late_sender,
     analysis.histogram,
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("blocks", [(), (0, 2)])

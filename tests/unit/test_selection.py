@@ -89,18 +89,10 @@ def test_time(text, range_ns):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "..",
-        "10us",
-        "10..20",
-        "10us-20us",
-        "20us..10us",
-        "5us..5us",
-        "1h..2h",
-        "-1us..2us",
+        "", "..", "10us", "10..20", "10us-20us", "20us..10us", "5us..5us", "1h..2h", "-1us..2us",
         "1us..2us..3us",
     ],
-)
+)  # fmt: skip
 def test_time_that_is_refused_is_quoted(text):
     with pytest.raises(SelectionError, match="--time"):
         parse_time_range(text)

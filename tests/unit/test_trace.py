@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pyarrow as pa
 import pytest
 
@@ -68,10 +67,8 @@ def test_drift_is_applied_from_the_start_of_each_segment():
         build.span(1, "copy", start_ns, 0)
     segments = (ClockSegment(1_000_000, 100.0, 10.0), ClockSegment(2_000_000, 110.0, -20.0))
     alignment = Alignment("test", 0, (RankAlignment(1, segments, 5.0),))
-    manifest = msgspec.structs.replace(build.manifest(), alignment=alignment)
-
     shifts = rows(
-        Trace.from_table(manifest, build.table()),
+        build.trace(alignment=alignment),
         "SELECT start_ns - 1000000 * (row_number() OVER (ORDER BY start_ns) - 1) FROM events "
         "ORDER BY start_ns",
     )

@@ -378,14 +378,6 @@ def _silent(random: Random, shape: _Shape) -> Case:
 
 
 CLASSES: Final[Mapping[str, Callable[[Random, _Shape], Case]]] = {
-    "blind": _blind,
-    "cliff": _cliff,
-    "alone": _alone,
-    "sizes": _sizes,
-    "hidden": _hidden,
-    "order": _order,
-    "roles": _roles,
-    "position": _position,
-    "across": _across,
-    "silent": _silent,
-}
+    "blind": _blind, "cliff": _cliff, "alone": _alone, "sizes": _sizes, "hidden": _hidden,
+    "order": _order, "roles": _roles, "position": _position, "across": _across, "silent": _silent,
+}  # fmt: skip

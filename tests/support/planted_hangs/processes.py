@@ -24,20 +24,13 @@ from planted_hangs.rank import SIZE_BYTES
 
 # What the report must say, and of which ranks.
 EXPECTED: Final = {
-    "missing_send": (Kind.NEVER_SENT, (1,)),
-    "wrong_slot": (Kind.NEVER_SENT, (1,)),
-    "wrong_epoch": (Kind.NOT_SEEN, (1,)),
-    "equal": (Kind.NOT_SEEN, (1,)),
-    "cycle": (Kind.CYCLE, (0, 1)),
-    "never_launches": (Kind.NOT_LAUNCHED, (1,)),
-    "dies": (Kind.ENDED, (1,)),
-    "grid_too_large": (Kind.NOT_STARTED, (1,)),
-    "illegal_address": (Kind.ENDED, (1,)),
-    "trap": (Kind.ENDED, (1,)),
-    "killed": (Kind.ENDED, (1,)),
-    "stopped": (Kind.STOPPED, (1,)),
-    "holds_lock": (Kind.CYCLE, (0, 1)),
-}
+    "missing_send": (Kind.NEVER_SENT, (1,)), "wrong_slot": (Kind.NEVER_SENT, (1,)),
+    "wrong_epoch": (Kind.NOT_SEEN, (1,)), "equal": (Kind.NOT_SEEN, (1,)),
+    "cycle": (Kind.CYCLE, (0, 1)), "never_launches": (Kind.NOT_LAUNCHED, (1,)),
+    "dies": (Kind.ENDED, (1,)), "grid_too_large": (Kind.NOT_STARTED, (1,)),
+    "illegal_address": (Kind.ENDED, (1,)), "trap": (Kind.ENDED, (1,)), "killed": (Kind.ENDED, (1,)),
+    "stopped": (Kind.STOPPED, (1,)), "holds_lock": (Kind.CYCLE, (0, 1)),
+}  # fmt: skip
 
 
 _LIMIT_S: Final = 300.0

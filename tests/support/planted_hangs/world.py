@@ -56,18 +56,9 @@ class Fault(IntEnum):
 PLANTED = [fault for fault in Fault if Fault.NONE < fault < Fault.SLOW]
 
 _NAMES = [
-    "rank",
-    "world",
-    "num_slots",
-    "epoch",
-    "fault",
-    "culprit",
-    "victim",
-    "slot",
-    "num_resident",
-    "is_per_warp",
-    "num_steps",
-]
+    "rank", "world", "num_slots", "epoch", "fault", "culprit", "victim", "slot", "num_resident",
+    "is_per_warp", "num_steps",
+]  # fmt: skip
 
 
 class _Arguments(ctypes.Structure):

@@ -20,17 +20,6 @@ from simulation.scenario import Scenario, gain_ns, simulate, true_gains
 from simulation.topologies import HELD_BACK, TOPOLOGIES, Sizes
 
 __all__ = [
-    "HELD_BACK",
-    "TOPOLOGIES",
-    "Cause",
-    "Kind",
-    "Run",
-    "Scenario",
-    "Sizes",
-    "When",
-    "draw_balanced",
-    "draw_scenario",
-    "gain_ns",
-    "simulate",
-    "true_gains",
-]
+    "HELD_BACK", "TOPOLOGIES", "Cause", "Kind", "Run", "Scenario", "Sizes", "When", "draw_balanced",
+    "draw_scenario", "gain_ns", "simulate", "true_gains",
+]  # fmt: skip

@@ -207,18 +207,9 @@ def _slow_launch(random: Random, run: Scenario, _length: float) -> Cause | None:
 
 
 _DRAWS: Final[tuple[Callable[[Random, Scenario, float], Cause | None], ...]] = (
-    _late_start,
-    _slow_ranks,
-    _slow_region,
-    _slow_block,
-    _slow_block_everywhere,
-    _delayed_block,
-    _idle_gap,
-    _slow_items,
-    _more_items,
-    _slow_link,
-    _slow_launch,
-)
+    _late_start, _slow_ranks, _slow_region, _slow_block, _slow_block_everywhere, _delayed_block,
+    _idle_gap, _slow_items, _more_items, _slow_link, _slow_launch,
+)  # fmt: skip
 
 
 def _draw_when(random: Random, run: Scenario, cause: Cause) -> Cause:

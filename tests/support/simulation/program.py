@@ -47,24 +47,10 @@ FLOW(R_FREE, R_ROOM)
 
 # The usual duration of an operation by region. For waits, the time of one poll.
 MEAN_NS: Final = {
-    "prepare": 1500,
-    "send": 400,
-    "wait": 40,
-    "copy": 700,
-    "work": 3000,
-    "reduce": 900,
-    "return": 450,
-    "wait-return": 40,
-    "finish": 2000,
-    "load": 800,
-    "put": 120,
-    "take": 40,
-    "free": 60,
-    "wait-room": 40,
-    "barrier": 200,
-    "lock": 40,
-    "add": 300,
-}
+    "prepare": 1500, "send": 400, "wait": 40, "copy": 700, "work": 3000, "reduce": 900,
+    "return": 450, "wait-return": 40, "finish": 2000, "load": 800, "put": 120, "take": 40,
+    "free": 60, "wait-room": 40, "barrier": 200, "lock": 40, "add": 300,
+}  # fmt: skip
 _WAIT_OF: Final = {"send": "wait", "return": "wait-return", "put": "take", "free": "wait-room"}
 
 
