@@ -149,7 +149,6 @@ class _Search:
     def _behind_launch(
         self, rank: RankState, launch: int, sending: Call, wait: OpenSpan
     ) -> Cause | tuple[OpenSpan, ...]:
-        """Of a launch that its rank has made."""
         earlier = [each for each in rank.waits if each.track.launch < launch]
         here = [each for each in rank.waits if each.track.launch == launch and each != wait]
         if self._is_past(rank, launch):

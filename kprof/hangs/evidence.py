@@ -8,7 +8,7 @@ where it is there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -43,14 +43,6 @@ if TYPE_CHECKING:
 _LAUNCHES_BACK: Final = 64
 _UNKNOWN: Final = "an undeclared region"
 
-AgeOf = Callable[[Track, str, int], float]
-
-
-def _no_age(track: Track, region: str, payload: int) -> float:
-    """For a single look."""
-    del track, region, payload
-    return 0.0
-
 
 class _Launches(NamedTuple):
     """The latest launches of a rank: calls with their number of blocks, and their regions."""
@@ -64,13 +56,11 @@ def read_run(
     answers: Answers | None = None,
     *,
     moving: frozenset[int] = frozenset(),
-    age_of: AgeOf = _no_age,
     with_records: bool = True,
 ) -> RunState:
     """The state of every rank that has, or had, a recorder in an unfinished directory.
 
-    `answers` are those of ranks that were asked, `moving` the ranks that got on meanwhile; `age_of`
-    says for how long a wait has been seen.
+    `answers` are those of ranks that were asked, `moving` the ranks that got on meanwhile.
     """
     answers = answers or Answers()
     waits, calls = read_waits(directory), num_calls_of(directory)
@@ -90,7 +80,7 @@ def read_run(
         )
         if its := waits.get(rank):
             launches = _launches_of(its, kernels[rank])
-            open_waits = _open_waits(rank, its, launches, age_of)
+            open_waits = _open_waits(rank, its, launches)
             has_closed = rank_file(directory, rank, "json").exists()
             state = replace(
                 state,
@@ -103,7 +93,7 @@ def read_run(
                 gave_up=has_closed and bool(open_waits),
             )
             if with_records:
-                state = _with_records(state, directory, launches, age_of)
+                state = _with_records(state, directory, launches)
         states[rank] = state
     world_size = max((each.world_size for each in waits.values()), default=len(states))
     return RunState(states, senders_of(kernels.values()), world_size)
@@ -138,22 +128,20 @@ def senders_of(kernels: Iterable[Sequence[Kernel]]) -> dict[str, tuple[str, ...]
     return {name: tuple(senders) for name, senders in found.items()}
 
 
-def _with_records(
-    state: RankState, directory: Path, launches: _Launches, age_of: AgeOf
-) -> RankState:
+def _with_records(state: RankState, directory: Path, launches: _Launches) -> RankState:
     """With what the rank has saved, and the announced spans of launches that have not ended."""
     spans = []
     rows = rows_in(read_answer(directory, state.rank).spans, SPAN)
     for row in rows[rows["launch"] >= state.num_finished]:
         track, call, region = _place_of(state.rank, row, launches)
         start_ticks, payload = int(row["start_ticks"]), int(row["payload"])
-        age_s = age_of(track, region.name, start_ticks)
-        spans.append(OpenSpan.of(track, call, region.name, -1, -1, age_s, start_ticks, payload))
+        spans.append(
+            OpenSpan.of(track, call, region.name, start_ticks=start_ticks, payload=payload)
+        )
     return replace(state, records=_read_records(directory, state.rank), spans=tuple(spans))
 
 
 def _place_of(rank: int, row: np.void, launches: _Launches) -> tuple[Track, Call, Region]:
-    """Whose line that is, and of what."""
     launch, warp, number = int(row["launch"]), int(row["warp"]), int(row["region"])
     track = Track(rank, launch, int(row["block"]), -1 if warp == BLOCK_TRACK_WARP else warp)
     table = launches.regions.get(launch, RegionTable())
@@ -172,22 +160,19 @@ def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
     return _Launches(calls, regions)
 
 
-def _open_waits(
-    rank: int, waits: RankWaits, launches: _Launches, age_of: AgeOf
-) -> tuple[OpenSpan, ...]:
+def _open_waits(rank: int, waits: RankWaits, launches: _Launches) -> tuple[OpenSpan, ...]:
     # What is left of a launch that has ended gave up.
     lines = waits.lines[waits.lines["launch"] >= waits.num_finished]
-    found = [_open_wait(rank, line, launches, age_of) for line in lines]
+    found = [_open_wait(rank, line, launches) for line in lines]
     return tuple(sorted(found, key=lambda wait: (wait.block, wait.warp)))
 
 
-def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenSpan:
+def _open_wait(rank: int, line: np.void, launches: _Launches) -> OpenSpan:
     track, call, region = _place_of(rank, line, launches)
     payload = int(line["payload"])
     peer, slot = (_field(region, name, payload) for name in ("peer", "slot"))
-    age_s = age_of(track, region.name, payload)
     start_ticks, held, wanted = (int(line[name]) for name in ("start_ticks", "held", "wanted"))
-    known = peer, slot, age_s, start_ticks, payload, held, wanted
+    known = peer, slot, 0.0, start_ticks, payload, held, wanted
     return OpenSpan.of(track, call, region.name, *known)
 
 
@@ -240,7 +225,7 @@ def with_records(directory: Path, run: RunState) -> RunState:
         launches = _Launches({}, {})
         if rank in waits:
             launches = _launches_of(waits[rank], read_kernels(directory, rank))
-        ranks[rank] = _with_records(state, directory, launches, _no_age)
+        ranks[rank] = _with_records(state, directory, launches)
     return replace(run, ranks=ranks)
 
 
@@ -285,7 +270,6 @@ def _events(
 def _last_of(
     rank: int, columns: dict[str, np.ndarray], regions: RegionTable, calls: dict[int, Call]
 ) -> tuple[int, str]:
-    """Of the events of a part."""
     ends_ns = columns["start_ns"] + columns["duration_ns"]
     if not len(ends_ns):
         return 0, ""

@@ -5,24 +5,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
-
-from msgspec.structs import replace
 
 from kprof.capture.claims import num_calls_of
 from kprof.hangs.asking import ask
 from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import signature_of
 from kprof.hangs.report import lines_of_spans
-from kprof.hangs.state import OpenSpan, Track
+from kprof.hangs.state import Ages, OpenSpan
 
 _MOST_LINES: Final = 4
 _STILL_S: Final = 5.0
 
 
 class WaitsNow:
-    """Looks at the memory that ranks share. Ages count from the first look that saw a wait.
+    """Looks at the memory that ranks share.
 
     Only ranks know their announced spans. They are asked when a run has stood still for some looks,
     and again as long as there are spans.
@@ -30,33 +29,27 @@ class WaitsNow:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._first_seen_s: dict[tuple[Track, str, int], float] = {}
+        self._ages = Ages()
         self._signature: object = None
         self._ask_at_s = 0.0
-        self._spans: list[OpenSpan] = []
+        self._spans: dict[int, tuple[OpenSpan, ...]] = {}
 
     def look(self, now_s: float) -> list[str]:
         """A line for each rank and the rank that it waits for, the longest wait first; then one for
         each track that is in announced spans."""
-        seen: dict[tuple[Track, str, int], float] = {}
-
-        def age_of(track: Track, region: str, payload: int) -> float:
-            key = track, region, payload
-            seen[key] = self._first_seen_s.get(key, now_s)
-            return round(now_s - seen[key], 1)
-
         is_asking = self._is_still(now_s)
         if is_asking:
             ask(self._directory, for_records=True)
-        run = read_run(self._directory, age_of=age_of, with_records=is_asking)
+        run = read_run(self._directory, with_records=is_asking)
         if is_asking:
-            self._spans = [span for state in run.ranks.values() for span in state.spans]
+            self._spans = {rank: state.spans for rank, state in run.ranks.items() if state.spans}
             self._ask_at_s = now_s + _STILL_S if self._spans else math.inf
-        spans = [
-            replace(span, age_s=age_of(span.track, span.region, span.start_ticks))
-            for span in self._spans
-        ]
-        self._first_seen_s = seen
+        ranks = {
+            rank: replace(state, spans=self._spans.get(rank, ()))
+            for rank, state in run.ranks.items()
+        }
+        run = self._ages.seen(replace(run, ranks=ranks), now_s)
+        spans = [span for state in run.ranks.values() for span in state.spans]
         groups: dict[tuple[int, int], list[OpenSpan]] = defaultdict(list)
         for wait in run.waits:
             groups[wait.rank, wait.peer].append(wait)
@@ -70,7 +63,7 @@ class WaitsNow:
         """Whether it is time to ask: nothing has moved for a while."""
         signature = num_calls_of(self._directory), signature_of(self._directory)
         if signature != self._signature:
-            self._signature, self._spans, self._ask_at_s = signature, [], now_s + _STILL_S
+            self._signature, self._spans, self._ask_at_s = signature, {}, now_s + _STILL_S
         return now_s >= self._ask_at_s
 
 

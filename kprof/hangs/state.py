@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from kprof.capture.processes import Condition as Condition
 
@@ -159,3 +160,27 @@ class RunState:
             if state.condition is not Condition.ENDED or state.gave_up
             for wait in state.waits
         )
+
+
+class Ages:
+    """For how long open spans have been seen: from the first look on that saw them."""
+
+    def __init__(self) -> None:
+        self._first_seen_s: dict[tuple[Track, str, int], float] = {}
+
+    def seen(self, run: RunState, now_s: float) -> RunState:
+        """The same run with the ages of its waits and spans; what it has no longer is forgotten."""
+        before_s, self._first_seen_s = self._first_seen_s, {}
+
+        def aged(span: OpenSpan) -> OpenSpan:
+            key = span.track, span.region, span.start_ticks
+            first_s = self._first_seen_s[key] = before_s.get(key, now_s)
+            return structs.replace(span, age_s=round(now_s - first_s, 1))
+
+        ranks = {
+            rank: replace(
+                state, waits=tuple(map(aged, state.waits)), spans=tuple(map(aged, state.spans))
+            )
+            for rank, state in run.ranks.items()
+        }
+        return replace(run, ranks=ranks)

@@ -28,7 +28,7 @@ from kprof.hangs.evidence import conditions_of, read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
 from kprof.hangs.lines import has_waits, signature_of
 from kprof.hangs.report import Hang, lines_of, make_report, write_hang
-from kprof.hangs.state import Condition, RunState, Track
+from kprof.hangs.state import Ages, Condition, RunState
 
 # Set by `kprof record` for the workload, so that recorders open their files.
 HANG_AFTER_VARIABLE: Final = "KPROF_HANG_AFTER"
@@ -76,7 +76,7 @@ class Directory:
 
     def __init__(self, directory: Path, save_here: Callable[[], None] | None = None) -> None:
         self._directory, self._save_here = directory, save_here
-        self._first_seen_s: dict[tuple[Track, str, int], float] = {}
+        self._ages = Ages()
 
     def signature(self) -> object:
         """Launches, steps, waits that last long, and which processes have ended or are stopped:
@@ -95,12 +95,7 @@ class Directory:
 
     def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
         """What is known now; ages count from when this source first saw a wait."""
-
-        def age_of(track: Track, region: str, payload: int) -> float:
-            first_s = self._first_seen_s.setdefault((track, region, payload), now_s)
-            return round(now_s - first_s, 1)
-
-        return read_run(self._directory, answers, moving=moving, age_of=age_of)
+        return self._ages.seen(read_run(self._directory, answers, moving=moving), now_s)
 
     def with_records(self, run: RunState) -> RunState:
         """The same state with what all ranks have recorded, for which they are asked. Only once a
