@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from kprof.importers import format_names, format_of
+from kprof.importers.foreign import OPTIONS, Guess
 from kprof.trace.selection import parse_duration_ns
 from kprof_cli.aligning import FROM_FLOWS, align_run
 from kprof_cli.options import CAPTURE_OUTPUT, command
@@ -20,11 +21,6 @@ from kprof_cli.output import note, print_rows, program, say
 if TYPE_CHECKING:
     from kprof.importers.foreign import ImportSummary, ReadOptions
 
-_OPTIONS: Final = {
-    "names": "--names",
-    "tick_ns": "--tick-ns",
-    "is_rank_in_tid": "--rank-in-tid",
-}
 # What to do where a thing was taken for the wrong one, by the option of the format that helps.
 _REMEDIES: Final = {
     "clock": ("tick_ns", "--tick-ns NS"),
@@ -90,7 +86,7 @@ def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
     for name in given:
         if name not in format_of(kind).uses:
             kinds = ", ".join(of for of in format_names() if name in format_of(of).uses)
-            raise typer.BadParameter(f"{_OPTIONS[name]} is for the formats {kinds}, not {kind}")
+            raise typer.BadParameter(f"{OPTIONS[name]} is for the formats {kinds}, not {kind}")
     if len(files) > 1 and not format_of(kind).takes_many:
         raise typer.BadParameter(f"format {kind} takes one file, not {len(files)}")
     if options.tick_ns is not None and not 0 < options.tick_ns < math.inf:
@@ -101,10 +97,10 @@ def print_import(summary: ImportSummary, *, is_detected: bool) -> None:
     """One table of what was taken for what, and the lines that end every import."""
     uses = format_of(summary.kind).uses
     rows = [("format", summary.kind, "--kind" if is_detected else "")]
-    for each in summary.taken:
-        option, remedy = _REMEDIES.get(each.what.split()[0], ("", ""))
-        source = f"{each.source} (a guess)" if each.is_guess else each.source
-        rows.append((each.what, source, remedy if option in {"", *uses} else ""))
+    for what, source in summary.taken:
+        option, remedy = _REMEDIES.get(what.split()[0], ("", ""))
+        shown = f"{source} (a guess)" if isinstance(source, Guess) else source
+        rows.append((what, shown, remedy if option in {"", *uses} else ""))
     if summary.num_lost:
         rows.append(("lost before", f"{summary.num_lost:,} events", ""))
     rows += [("left out", f"{what}: {number:,}", "") for what, number in summary.left_out.items()]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from kprof.capture.directory import refuse_output
 from kprof.errors import ForeignFormatError, WorkloadError
-from kprof.importers.foreign import ForeignEvents, ImportSummary, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Guess, ImportSummary, ReadOptions
 from kprof.importers.formats import iket
 from kprof.importers.writing import write_foreign
 from kprof.recording.launcher.record import launch_arguments, module_command
@@ -158,8 +158,8 @@ def _import(files: Mapping[int, Path], folder: Path, wish: Wish) -> ImportSummar
         left_out = {"files of other processes of a rank": num_others}
         events = replace(events, left_out={**events.left_out, **left_out})
     if wish.num_procs is None and len(ranks) > 1:
-        rank = Taken("rank", "the order of process ids", is_guess=True)
-        events = replace(events, taken=(rank, *events.taken[1:]))
+        rank = Guess("the order of process ids")
+        events = replace(events, taken={**events.taken, "rank": rank})
     summary = write_foreign(
         _chosen(events, wish.chosen),
         wish.output,

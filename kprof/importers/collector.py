@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, ReadOptions, Taken, taken_from, to_ns
+from kprof.importers.foreign import ForeignEvents, ReadOptions, to_ns
 from kprof.regions import PAYLOAD_BITS, Category
 
 Time = int | float
@@ -126,7 +126,7 @@ class Collector:
         self,
         origin: object,
         tick_ns: float = 1.0,
-        taken: Sequence[Taken] = (),
+        taken: Mapping[str, str] | None = None,
         category: CategoryOf | None = None,
         **known: Any,
     ) -> ForeignEvents:
@@ -144,9 +144,10 @@ class Collector:
             name: whole_numbers(origin, name, list(values))
             for name, values in zip(Place._fields, columns, strict=True)
         }
+        taken = dict(taken or {})
         if self._numbered:
-            source = "--names" if self.options.names else f"numbers of {self._numbered}s"
-            taken = (*taken, Taken("names", source))
+            is_named = self.options.names
+            taken["names"] = "--names" if is_named else f"numbers of {self._numbered}s"
         if category is not None:
             of = category if callable(category) else lambda _: category
             known["categories"] = {name: of(name) for name in numbers}
@@ -164,7 +165,7 @@ class Collector:
             num_dropped=dict(self.num_dropped),
             fields=self._fields(origin),
             left_out=dict(self.left_out),
-            taken=tuple(taken),
+            taken=taken,
             **{"kernels": self._kernels, "notices": notices, **known},
         )
 
@@ -266,11 +267,9 @@ def unwrapped(ticks: NDArray[np.uint64]) -> NDArray[np.int64]:
     return low + (wraps << 32)
 
 
-def from_options(what: str, given: float | None, default: float) -> tuple[float, Taken]:
+def from_options(what: str, given: float | None, default: float) -> tuple[float, str]:
     """The length of a tick and what it was taken from."""
-    if given is not None:
-        return given, Taken("clock", f"--tick-ns {given:g}")
-    return default, Taken("clock", what)
+    return (default, what) if given is None else (given, f"--tick-ns {given:g}")
 
 
 def no_cycle(path: object, why: str = "and does not say how long one is") -> ForeignFormatError:
@@ -296,15 +295,14 @@ def file_per_rank(
         found = Collector(options)
         for rank, path in enumerate(files):
             collect(found, path, rank)
-        tick_ns, taken = 1.0, list(taken_from(**{"rank": "the order of the files", **sources}))
+        tick_ns, taken = 1.0, {"rank": "the order of the files", **sources}
         if ticks is not None and ticks[1] is not None:
-            tick_ns, clock = from_options(ticks[0], options.tick_ns, ticks[1])
-            taken.append(clock)
+            tick_ns, taken["clock"] = from_options(ticks[0], options.tick_ns, ticks[1])
         elif ticks is not None:
             if options.tick_ns is None:
                 raise no_cycle(files[0])
             tick_ns = options.tick_ns
-            taken.append(Taken("clock", ticks[0].format(tick_ns)))
+            taken["clock"] = ticks[0].format(tick_ns)
         return found.events(files[0], tick_ns, taken, category, kernel=kernel)
 
     return read

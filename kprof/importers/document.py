@@ -8,14 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from kprof.importers import format_of, own_names
+from kprof.importers.foreign import OPTIONS
 from kprof.pages import rewrite, with_table
 
 _HEAD: Final = ("format", "files of", "what comes over", "what cannot", "tested with", "options")
-_OPTIONS: Final = {
-    "tick_ns": "`--tick-ns`",
-    "names": "`--names`",
-    "is_rank_in_tid": "`--rank-in-tid`",
-}
 
 
 def document(page: str) -> str:
@@ -23,7 +19,7 @@ def document(page: str) -> str:
     rows = [_HEAD]
     for name in own_names():
         each = format_of(name)
-        uses = ", ".join(_OPTIONS[use] for use in each.uses)
+        uses = ", ".join(f"`{OPTIONS[use]}`" for use in each.uses)
         rows.append((f"`{name}`", each.tool, each.brings, each.lacks, each.tested, uses))
     return with_table(page, "formats", rows)
 

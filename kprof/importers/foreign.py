@@ -25,30 +25,13 @@ GENERIC: Final = 0.2
 NONE: Final = -1
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Where a reader found one thing: `what` is rank, block, warp, launch, clock or processor.
-
-    `source` is a few words, such as "pid". A guess is kept in the capture.
-    """
-
-    what: str
-    source: str
-    is_guess: bool = False
-
-
 class Guess(str):
-    """A source that a reader had to guess."""
-
-
-def taken_from(**sources: str) -> tuple[Taken, ...]:
-    """From what each thing is taken."""
-    return tuple(Taken(what, text, isinstance(text, Guess)) for what, text in sources.items())
+    """From what a reader took a thing, where it had to guess. The capture keeps it."""
 
 
 @dataclass(frozen=True)
 class ImportSummary:
-    """What was imported, and what each thing was taken for.
+    """What was imported. `taken` says of what it took each thing (rank, block, clock, a category).
 
     `left_out` counts what the files hold and the capture does not, `lost` what the other tool had
     lost already. `notices` say what was assumed.
@@ -59,7 +42,7 @@ class ImportSummary:
     num_ranks: int
     notices: tuple[str, ...] = ()
     kind: str = ""
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[tuple[str, str], ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     num_lost: int = 0
     is_aligned: bool = False
@@ -72,8 +55,10 @@ class ForeignEvents:
 
     `marks` are the names of instants, `categories` those that the format knows. `kernels` and
     `grids` (blocks, threads per block) are by launch; `kernel` names the launches that they lack.
-    `num_dropped` is by rank. `guesses` say what the reader of the format had to guess, and stay in
-    the capture; `left_out` counts what it left out, by what that is.
+    `num_dropped` is by rank. `taken` says in a few words ("pid") where rank, block, warp, launch,
+    clock, processor and names were found; what was guessed is a Guess. `guesses` are sentences
+    about what else was, and stay in the capture. `left_out` counts what was left out, by what it
+    is.
     """
 
     rank: Ints
@@ -93,13 +78,12 @@ class ForeignEvents:
     tick_ns: float = 1.0
     marks: frozenset[str] = frozenset()
     categories: Mapping[str, Category] = field(default_factory=dict)
-    taken: tuple[Taken, ...] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)
     guesses: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        """The number of events, n."""
         return len(self.start_ns)
 
 
@@ -114,6 +98,14 @@ class ReadOptions:
     names: tuple[str, ...] | None = None
     tick_ns: float | None = None
     is_rank_in_tid: bool | None = None
+
+
+# How each of them is given to kprof import.
+OPTIONS: Final = {
+    "names": "--names",
+    "tick_ns": "--tick-ns",
+    "is_rank_in_tid": "--rank-in-tid",
+}
 
 
 def _never(_: Sample) -> float:

@@ -29,7 +29,7 @@ from kprof.capture.manifest import (
 )
 from kprof.capture.printable import utf8
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import NONE, ForeignEvents, ImportSummary, Taken
+from kprof.importers.foreign import NONE, ForeignEvents, Guess, ImportSummary
 from kprof.importers.guesses import (
     category_of,
     describe_categories,
@@ -93,9 +93,13 @@ def write_foreign(
     """
     ready = prepare(events, origin, regions)
     table, undeclared = ready.table, ready.undeclared
-    guessed = [f"{each.what} is taken from {each.source}" for each in events.taken if each.is_guess]
+    guessed = [
+        f"{what} is taken from {source}"
+        for what, source in events.taken.items()
+        if isinstance(source, Guess)
+    ]
     guesses = (*events.guesses, *guessed, *describe_categories(undeclared))
-    taken = (*events.taken, *_categories(table, set(_used_names(events)), set(undeclared)))
+    taken = (*events.taken.items(), *_categories(table, set(_used_names(events)), set(undeclared)))
     doubt = _SAME_START if do_ranks_start_together(events.rank, events.start_ns) else ""
     ranks = np.unique(events.rank).tolist()
     temporary = begin_capture(output, force)
@@ -137,7 +141,7 @@ def _notices(
         yield f"the bound is not used: {unused_bound}"
 
 
-def _categories(table: RegionTable, used: set[str], guessed: set[str]) -> Iterator[Taken]:
+def _categories(table: RegionTable, used: set[str], guessed: set[str]) -> Iterator[tuple[str, str]]:
     """Which names are of which category, those that were guessed apart."""
     by_category: dict[tuple[Category, bool], list[str]] = {}
     for region in table.regions:
@@ -145,7 +149,8 @@ def _categories(table: RegionTable, used: set[str], guessed: set[str]) -> Iterat
             is_guess = region.name in guessed
             by_category.setdefault((region.category, is_guess), []).append(region.name)
     for (category, is_guess), names in by_category.items():
-        yield Taken(f"category {category.value}", listed(names), is_guess)
+        text = listed(names)
+        yield f"category {category.value}", Guess(text) if is_guess else text
 
 
 def _check(events: ForeignEvents, origin: str) -> None:

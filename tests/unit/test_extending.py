@@ -83,7 +83,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions
 from kprof.importers.sample import Sample
 """
 

@@ -18,7 +18,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place, no_cycle
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import read_json
 from kprof.regions import Category
 
@@ -46,9 +46,8 @@ class _WaveFile(msgspec.Struct):
 
 
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
-    """One folder per rank."""
     found = Collector()
-    clock = Taken("clock", "")
+    clock = ""
     for rank, folder in enumerate(files):
         if not folder.is_dir():
             raise ForeignFormatError(f"{folder} is no folder; give the whole ui_output_agent_...")
@@ -66,26 +65,24 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     return found.events(
         files[0],
         categories=_CATEGORIES,
-        taken=(
-            *taken_from(
-                rank="the order of the folders",
-                block="SE and CU: a trace does not name blocks",
-                warp="SIMD and slot",
-                launch="the kernel's id in occupancy.json",
-            ),
-            clock,
-        ),
+        taken={
+            "rank": "the order of the folders",
+            "block": "SE and CU: a trace does not name blocks",
+            "warp": "SIMD and slot",
+            "launch": "the kernel's id in occupancy.json",
+            "clock": clock,
+        },
     )
 
 
-def _tick_ns(folder: Path, options: ReadOptions) -> tuple[float, Taken]:
+def _tick_ns(folder: Path, options: ReadOptions) -> tuple[float, str]:
     """ns per cycle: as given, else from the records of the real-time clock."""
     if options.tick_ns is not None:
-        return options.tick_ns, Taken("clock", f"--tick-ns {options.tick_ns:g}")
+        return options.tick_ns, f"--tick-ns {options.tick_ns:g}"
     pairs = sorted(_pairs(folder / "realtime.json")) if (folder / "realtime.json").exists() else []
     if len(pairs) > 1 and pairs[-1][0] > pairs[0][0] and pairs[-1][1] > pairs[0][1]:
         (first, begin), (last, end) = pairs[0], pairs[-1]
-        return _REALTIME_NS * (end - begin) / (last - first), Taken("clock", "realtime.json")
+        return _REALTIME_NS * (end - begin) / (last - first), "realtime.json"
     raise no_cycle(folder, "and has no realtime.json that says how long one is")
 
 

@@ -18,7 +18,7 @@ import msgspec
 from kprof.capture.manifest import MAX_RANKS
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place, from_options, numbered
-from kprof.importers.foreign import GENERIC, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import GENERIC, ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.guesses import is_rank_in_ids
 from kprof.importers.reading import parse_json, read_bytes
 from kprof.importers.sample import Sample
@@ -122,18 +122,19 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
 
 
 def from_chrome(
-    file: Path, events: Sequence[ChromeEvent], found: Collector, tick_ns: float, clock: Taken
+    file: Path, events: Sequence[ChromeEvent], found: Collector, tick_ns: float, clock: str
 ) -> ForeignEvents:
     """Events as captures have them: the process is the rank, the thread the block."""
-    ranks, rank_source = _ids("rank", "pid", events, MAX_RANKS)
-    blocks, block_source = _ids("block", "tid", events, 1 << 31)
+    ranks, rank_source = _ids("pid", events, MAX_RANKS)
+    blocks, block_source = _ids("tid", events, 1 << 31)
     for event in sorted(events, key=event_time):
         # Pairs are pairs in the order of time; a file may have any other.
         if event.ph != "M":
             _collect(found, event, Place(ranks[str(event.pid)], blocks[str(event.tid)]))
     if num_endless := sum(event.ph == "X" and event.dur is None for event in events):
         found.notices["spans without dur, imported as 0 ns"] += num_endless
-    foreign = found.events(file, tick_ns, (rank_source, block_source, clock))
+    taken = {"rank": rank_source, "block": block_source, "clock": clock}
+    foreign = found.events(file, tick_ns, taken)
     if len(foreign) == 0 and found.left_out:
         counts = ", ".join(f"{what}: {number:,}" for what, number in found.left_out.items())
         raise ForeignFormatError(f"{file} has no complete span and no instant ({counts})")
@@ -164,9 +165,7 @@ def event_time(event: ChromeEvent) -> float:
         ) from error
 
 
-def _ids(
-    what: str, of: str, events: Sequence[ChromeEvent], limit: int
-) -> tuple[dict[str, int], Taken]:
+def _ids(of: str, events: Sequence[ChromeEvent], limit: int) -> tuple[dict[str, int], str]:
     """The number of each pid (tid): itself, or one from its name if it is none or too large.
 
     Keys are texts: integers can be chosen so that all have one hash, and a file's author may be
@@ -176,7 +175,7 @@ def _ids(
     try:
         numbers = {each: int(each) for each in ids}
         if max(numbers.values(), default=0) < limit:
-            return numbers, Taken(what, of)
+            return numbers, of
     except ValueError:
         pass
     kind = "process_name" if of == "pid" else "thread_name"
@@ -190,7 +189,7 @@ def _ids(
         labels = {label: i for i, label in enumerate(labels)}
     shown = ", ".join(f"{label[:40]} is {labels[label]}" for label in list(labels)[:3])
     source = f"the names of {of}s ({shown}{', ...' if len(labels) > 3 else ''})"
-    return {each: labels[names.get(each) or each] for each in ids}, Taken(what, source, True)
+    return {each: labels[names.get(each) or each] for each in ids}, Guess(source)
 
 
 def _without_rank(events: ForeignEvents, options: ReadOptions) -> ForeignEvents:

@@ -17,7 +17,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import parse_json, read_bytes
 from kprof.importers.sample import Sample
 from kprof.regions import Category
@@ -89,11 +89,11 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         # How much of it was waiting, nobody knows.
         category=Category.OTHER,
         notices=tuple(_behind(_latest(dumps))),
-        taken=taken_from(
-            rank="the order of the files",
-            launch="process group and sequence number",
-            clock="ns of the host's time of day, when its watchdog looked",
-        ),
+        taken={
+            "rank": "the order of the files",
+            "launch": "process group and sequence number",
+            "clock": "ns of the host's time of day, when its watchdog looked",
+        },
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import read_json
 from kprof.importers.sample import Sample
 from kprof.regions import LIFETIME, Category
@@ -77,7 +77,6 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    """One file per rank, in the order of ranks."""
     found = Collector()
     kernels: dict[int, str] = {}
     grids: dict[int, tuple[int, int]] = {}
@@ -104,14 +103,14 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         kernels=kernels,
         grids=grids,
         categories={LIFETIME + kernel: Category.OTHER for kernel in kernels.values()},
-        taken=taken_from(
-            rank="the order of the files",
-            block="ctaId, x first",
-            warp="warpId",
-            launch="the order of launches",
-            processor="smId",
-            clock="ns, in steps of 32",
-        ),
+        taken={
+            "rank": "the order of the files",
+            "block": "ctaId, x first",
+            "warp": "warpId",
+            "launch": "the order of launches",
+            "processor": "smId",
+            "clock": "ns, in steps of 32",
+        },
     )
     return replace(events, tick_ns=STEP_NS)
 

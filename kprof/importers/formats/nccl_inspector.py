@@ -14,7 +14,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.reading import read_bytes
 from kprof.regions import Category
 
@@ -100,12 +100,12 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         _TICK_NS,
         # How much of it was waiting, nobody knows.
         category=Category.OTHER,
-        taken=taken_from(
-            rank="header.rank",
-            block="channel_id, else 0",
-            launch="id and number of the collective",
-            clock=guess if has_guess else "us of the host",
-        ),
+        taken={
+            "rank": "header.rank",
+            "block": "channel_id, else 0",
+            "launch": "id and number of the collective",
+            "clock": guess if has_guess else "us of the host",
+        },
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import parse_json, read_bytes
 from kprof.regions import Category
 
@@ -63,12 +63,12 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         files[0],
         # How much of it was waiting, nobody knows.
         category=Category.OTHER,
-        taken=taken_from(
-            rank="Rank of the collective",
-            block="Channel",
-            launch="CommHash and SeqNum",
-            clock="%globaltimer of each GPU, ns",
-        ),
+        taken={
+            "rank": "Rank of the collective",
+            "block": "Channel",
+            "launch": "CommHash and SeqNum",
+            "clock": "%globaltimer of each GPU, ns",
+        },
     )
 
 

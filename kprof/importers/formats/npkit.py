@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -38,7 +38,6 @@ _WHAT: Final = "a file of NPKit"
 
 
 def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    """All ranks of a dump."""
     paths = {path.name: path for path in _all(files)}
     header = paths.get("npkit_event.h")
     kinds = _kinds(read_bytes(header, _WHAT) if header else b"")
@@ -48,12 +47,12 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             _collect(found, path, Place(int(match[1]), int(match[2])), paths, kinds)
         elif _CPU.fullmatch(name):
             found.left_out["events of the host's threads"] += len(read_bytes(path, _WHAT)) // 16
-    taken = taken_from(
-        rank="names of files",
-        block="buf in names of files",
-        clock=Guess("the host's time at each launch, then the GPU's rate"),
-        names="npkit_event.h" if kinds else Guess("pairs of odd and even types"),
-    )
+    taken = {
+        "rank": "names of files",
+        "block": "buf in names of files",
+        "clock": Guess("the host's time at each launch, then the GPU's rate"),
+        "names": "npkit_event.h" if kinds else Guess("pairs of odd and even types"),
+    }
     return found.events(files[0], taken=taken)
 
 

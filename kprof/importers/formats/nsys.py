@@ -13,7 +13,7 @@ from urllib.parse import quote
 from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.sample import Sample
 
 _TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -40,11 +40,11 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     return found.events(
         files[0],
         kernel="streams",
-        taken=taken_from(
-            rank=Guess("each device of each file, in their order"),
-            block="the stream: these are whole kernels",
-            clock="ns of the host",
-        ),
+        taken={
+            "rank": Guess("each device of each file, in their order"),
+            "block": "the stream: these are whole kernels",
+            "clock": "ns of the host",
+        },
     )
 
 

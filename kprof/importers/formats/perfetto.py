@@ -15,7 +15,7 @@ from typing import Any, Final
 from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.formats.chrome import ChromeEvent, from_chrome
 from kprof.importers.sample import Sample
 
@@ -61,7 +61,7 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         # The package raises bare Exceptions, its own, and those of connections.
         raise ForeignFormatError(f"{_SHELL} cannot read {file}: {error}") from error
     found.left_out = +found.left_out
-    clock = Taken("clock", "ns from the first event; whose, is not known", is_guess=True)
+    clock = Guess("ns from the first event; whose, is not known")
     return from_chrome(file, events, found, 1.0, clock)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -28,12 +28,12 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
             _collect(found, rank, values)
     return found.events(
         files[0],
-        taken=taken_from(
-            rank="the prefix of the line, else rank=",
-            block="block=, else 0",
-            warp="lane=",
-            clock="wall_time_ns of the host, in steps of 1024 ns",
-        ),
+        taken={
+            "rank": "the prefix of the line, else rank=",
+            "block": "block=, else 0",
+            "warp": "lane=",
+            "clock": "wall_time_ns of the host, in steps of 1024 ns",
+        },
     )
 
 

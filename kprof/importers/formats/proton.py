@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place, no_cycle
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, Taken, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.reading import read_words
 
 Words = NDArray[np.uint32]
@@ -68,13 +68,14 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     tick_ns, clock = _cycle(files[0], rings, options)
     for ring in rings:
         _collect(found, ring, tick_ns)
-    taken = taken_from(
-        rank="the order of the files",
-        block="block_id",
-        warp="the place of its ring",
-        processor="proc_id",
-    )
-    return found.events(files[0], taken=(*taken, clock))
+    taken = {
+        "rank": "the order of the files",
+        "block": "block_id",
+        "warp": "the place of its ring",
+        "processor": "proc_id",
+        "clock": clock,
+    }
+    return found.events(files[0], taken=taken)
 
 
 def _layout(words: Words) -> _Layout | None:
@@ -137,10 +138,10 @@ def _cycles(ring: _Ring) -> NDArray[np.int64]:
     return found
 
 
-def _cycle(path: Path, rings: Sequence[_Ring], options: ReadOptions) -> tuple[float, Taken]:
+def _cycle(path: Path, rings: Sequence[_Ring], options: ReadOptions) -> tuple[float, str]:
     """ns per cycle: as given, else the longest for which all events fit their blocks."""
     if options.tick_ns is not None:
-        return options.tick_ns, Taken("clock", f"--tick-ns {options.tick_ns:g}")
+        return options.tick_ns, f"--tick-ns {options.tick_ns:g}"
     limits = [
         (ring.end_ns - ring.begin_ns) / int(np.ptp(_cycles(ring)))
         for ring in rings
@@ -149,7 +150,7 @@ def _cycle(path: Path, rings: Sequence[_Ring], options: ReadOptions) -> tuple[fl
     if not limits:
         raise no_cycle(path)
     source = f"cycles, at most {min(limits):.3f} ns long if all events fit their blocks"
-    return min(limits), Taken("clock", source, is_guess=True)
+    return min(limits), Guess(source)
 
 
 def _collect(found: Collector, ring: _Ring, tick_ns: float) -> None:

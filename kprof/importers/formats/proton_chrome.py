@@ -13,7 +13,7 @@ from typing import Final
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions, taken_from
+from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
 from kprof.importers.formats.chrome import ChromeEvent, event_time, read_chrome
 
 _PID: Final = re.compile(r"(.*) Core(\d{1,9}) CTA(\d{1,9})", re.DOTALL)
@@ -32,14 +32,14 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
         _collect(found, read_chrome(path, found).traceEvents, rank, options.tick_ns)
     return found.events(
         files[0],
-        taken=taken_from(
-            rank="the order of the files",
-            block="CTA in pid",
-            warp="tid",
-            launch=Guess("a warp that appears again"),
-            processor="Core in pid",
-            clock=f"ns of each block's start, then cycles of {options.tick_ns:g} ns",
-        ),
+        taken={
+            "rank": "the order of the files",
+            "block": "CTA in pid",
+            "warp": "tid",
+            "launch": Guess("a warp that appears again"),
+            "processor": "Core in pid",
+            "clock": f"ns of each block's start, then cycles of {options.tick_ns:g} ns",
+        },
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from kprof.capture.checks import footer_fault
 from kprof.capture.footers import read_footers
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions, Taken
+from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -30,7 +30,7 @@ _PARQUET: Final = b"PAR1"
 _LONGEST_HEADER: Final = 1 << 16
 _MOST_NAMED, _LONGEST_LIST = 20, 400
 _NEEDED: Final = ("rank", "block", "region", "start_ns")
-_COLUMNS: Final = {"rank": "rank", "block": "block", "clock": "start_ns"}
+_TAKEN: Final = {"rank": "column rank", "block": "column block", "clock": "column start_ns"}
 _FIELDS: Final = ("peer", "slot", "bytes")
 
 
@@ -67,7 +67,7 @@ def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
         duration_ns=_durations(table, start_ns, file),
         names=tuple(names.tolist()),
         fields=_present(table, _FIELDS, file, empty=NONE),
-        taken=tuple(Taken(what, f"column {column}") for what, column in _COLUMNS.items()),
+        taken=_TAKEN,
         **_present(table, ("warp", "launch"), file),
     )
 
