@@ -68,7 +68,6 @@ def _first_run(device: str, is_json: bool) -> None:
 
 
 def _measure(is_json: bool) -> None:
-    """Measure, save and print the ceilings."""
     from kprof.recording.rank.ceilings import keep, measure_host
 
     measured = measure_host()

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from kprof.capture.output import refuse_existing
 from kprof.errors import ExportError, SelectionError
 from kprof.export import check_suffix, viewer, write
+from kprof.export.links import DeepLink
 from kprof.export.model import By
 from kprof.export.table import is_table
 from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
@@ -25,7 +26,6 @@ from kprof_cli.reading import open_capture, trace_of
 
 if TYPE_CHECKING:
     from kprof.analysis import Findings
-    from kprof.export.links import DeepLink
     from kprof.trace import Trace
 
 _FINDINGS: Final = Option(
@@ -127,7 +127,7 @@ def view(
 ) -> None:
     """Open the merged trace in the Perfetto UI."""
     with tempfile.TemporaryDirectory(prefix="kprof-view-") as scratch:
-        file, link = run, viewer.DeepLink()
+        file, link = run, DeepLink()
         if not run.is_file():
             file = Path(scratch) / f"{run.resolve().stem}.pftrace"
             link = _write_to_view(run, selection, file, finding, has_findings, by)

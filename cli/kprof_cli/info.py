@@ -294,7 +294,6 @@ def _loss_rows(ranks: Sequence[RankInfo]) -> list[dict[str, object]]:
 
 
 def _print_kernels(ranks: Sequence[RankInfo]) -> None:
-    """Print each kernel's launches per rank, and its grids."""
     of_kernel: dict[str, list[list[Launch]]] = {}
     for idx, info in enumerate(ranks):
         for launch in info.launches:

@@ -246,7 +246,6 @@ class _Printable:
     drawn: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render, and clean every piece of text."""
         from rich.segment import Segment
 
         for segment in console.render(self.drawn, options):

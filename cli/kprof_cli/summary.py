@@ -30,16 +30,14 @@ def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
 
 
 def _describe_size(trace: Trace, num_events: int) -> str:
+    from kprof.analysis.wording import counted
+
     numbers = [len(info.launches) for info in trace.manifest.ranks]
     least, most = min(numbers, default=0), max(numbers, default=0)
-    launches = _count(most, "launch", "launches")
+    launches = counted(most, "launch", "launches")
     if least < most:
         launches = f"{least:,} to {launches}"
-    return f"{num_events:,} of {_count(len(trace.ranks), 'rank')} in {launches} each"
-
-
-def _count(number: int, singular: str, plural: str = "") -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+    return f"{num_events:,} of {counted(len(trace.ranks), 'rank', 'ranks')} in {launches} each"
 
 
 def _describe_time(trace: Trace) -> str:
@@ -54,6 +52,7 @@ def _describe_time(trace: Trace) -> str:
 
 
 def _describe_losses(recording: Recording) -> str:
+    from kprof.analysis.wording import counted
     from kprof.capture.losses import enough_arena
 
     manifest = recording.capture.manifest
@@ -63,17 +62,17 @@ def _describe_losses(recording: Recording) -> str:
         f"{dropped:,} dropped",
         f"{sum(count.open for count in counts):,} open",
         f"{sum(count.clamped + count.saturated for count in counts):,} clamped",
-        f"{_count(len(manifest.missing_ranks), 'rank')} missing",
+        f"{counted(len(manifest.missing_ranks), 'rank', 'ranks')} missing",
     ]
     if left_out := sum(count.left_out_calls for count in counts):
-        parts.append(f"{_count(left_out, 'call')} left out whole")
+        parts.append(f"{counted(left_out, 'call', 'calls')} left out whole")
     cut_short = sum(bool(info.cut_short) for info in manifest.ranks)
     if cut_short:
-        parts.append(f"{_count(cut_short, 'rank')} cut short")
+        parts.append(f"{counted(cut_short, 'rank', 'ranks')} cut short")
     parts += filter(None, [enough_arena(manifest)])
     parts += manifest.messages[:1]
     if len(manifest.messages) > 1:
-        parts.append(f"{_count(len(manifest.messages) - 1, 'more loss', 'more losses')} above")
+        parts.append(f"{counted(len(manifest.messages) - 1, 'more loss', 'more losses')} above")
     return ", ".join(parts)
 
 

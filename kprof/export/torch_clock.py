@@ -40,7 +40,6 @@ class Pairs:
     e1: NDArray[np.int64]
 
     def __len__(self) -> int:
-        """The number of launches, n."""
         return len(self.k0)
 
     @property

@@ -34,10 +34,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from kprof.errors import TargetError, ViewError
-from kprof.export.links import ONLINE_UI as ONLINE_UI
-from kprof.export.links import DeepLink as DeepLink
-from kprof.export.links import PinnedTrack as PinnedTrack
-from kprof.export.links import ui_url as ui_url
+from kprof.export.links import ONLINE_UI, DeepLink, ui_url
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9001

@@ -116,7 +116,6 @@ class Uncut:
     table: RichTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render at the natural width."""
         wide = options.update(max_width=10_000)
         yield from console.render(
             self.table, options.update(width=Measurement.get(console, wide, self.table).maximum)

@@ -13,7 +13,8 @@ import pytest
 
 from browsing import NEEDS_THE_UI, SCREENSHOTS_VARIABLE, chromium, wait_until
 from kprof.export import ExportSummary, write
-from kprof.export.viewer import DeepLink, PinnedTrack, serve
+from kprof.export.links import DeepLink, PinnedTrack
+from kprof.export.viewer import serve
 from synthetic import TraceBuilder
 
 pytestmark = NEEDS_THE_UI

@@ -22,7 +22,8 @@ import pytest
 
 from kprof.errors import TargetError, ViewError
 from kprof.export import ExportSummary, write
-from kprof.export.viewer import ONLINE_UI, DeepLink, PinnedTrack, serve, ui_url
+from kprof.export.links import ONLINE_UI, DeepLink, PinnedTrack, ui_url
+from kprof.export.viewer import serve
 from synthetic import TraceBuilder
 
 # One packet of a pftrace: tag, length, bytes.
