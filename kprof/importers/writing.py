@@ -93,12 +93,6 @@ def write_foreign(
     """
     ready = prepare(events, origin, regions)
     table, undeclared = ready.table, ready.undeclared
-    guessed = [
-        f"{what} is taken from {source}"
-        for what, source in events.taken.items()
-        if isinstance(source, Guess)
-    ]
-    guesses = (*events.guesses, *guessed, *describe_categories(undeclared))
     taken = (*events.taken.items(), *_categories(table, set(_used_names(events)), set(undeclared)))
     doubt = _SAME_START if do_ranks_start_together(events.rank, events.start_ns) else ""
     ranks = np.unique(events.rank).tolist()
@@ -111,7 +105,7 @@ def write_foreign(
             infos.append(_rank_info(rank, events, rows, table))
         alignment, note = _alignment(ranks, bound_ns, doubt)
         source = command or ("kprof", "import", origin)
-        manifest = _manifest(infos, source, alignment, note, guesses)
+        manifest = _manifest(infos, source, alignment, note, tuple(_guesses(events, undeclared)))
         finish_capture(temporary, output, manifest, force=force)
     except BaseException:
         # Unlike a recording that was cut off, an import can be repeated.
@@ -127,6 +121,15 @@ def write_foreign(
         num_lost=sum(events.num_dropped.values()),
         is_aligned=alignment is not None,
     )
+
+
+def _guesses(events: ForeignEvents, undeclared: list[str]) -> Iterator[str]:
+    """Sentences about what was guessed, which the manifest keeps."""
+    yield from events.guesses
+    for what, source in events.taken.items():
+        if isinstance(source, Guess):
+            yield f"{what} is taken from {source}"
+    yield from describe_categories(undeclared)
 
 
 def _notices(
