@@ -183,8 +183,9 @@ def _record(proof: Proof, manifest: Manifest, scratch: Path, delay_ns: float) ->
 def _lengths_ns(trace: Trace, experiment: Experiment) -> pd.Series[float]:
     """The length of every call, by its ordinal."""
     summary = Summary.of(trace)
-    if experiment.is_linked:
-        return launches_of_calls(summary).groupby("ordinal")["last_ns"].max().diff()
+    if experiment.pause_ns is not None:
+        ends = launches_of_calls(summary).groupby("ordinal")["last_ns"].max()
+        return ends.diff() - experiment.pause_ns
     return call_lengths(summary).astype(float)
 
 

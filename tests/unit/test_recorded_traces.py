@@ -86,8 +86,8 @@ NOTHING = "No rank, block, SM, link, region or call costs 3 %. A typical call is
 BETWEEN = "Nothing runs between one launch and the next; changing this alone would save up to 12 %"
 LAST_WAVE = "Not all blocks fit at once, and the last wave is not full; changing this alone would save up to "
 HEADLINES = {
-    # Of four calls of processes that take turns on the GPU; the story is in the spans of NCCL's.
-    "collectives-triton_cpp_nccl-2on1xH100": "All ranks are 4.7x slower than usual",
+    # Of four calls of processes that take turns on the GPU.
+    "collectives-triton_cpp_nccl-2on1xH100": "Rank 1 starts late in 2 of 3 calls, rank 0 in 1",
     "all_to_all-token_flags-4xH200-skew3-264blocks": "combine/send runs on only 23-29 of 264 blocks; "
     "spreading it would save up to 32 %",
     "all_to_all-balanced-4xH200-skew3-264blocks": "Rank 3 has 3.0x as many items in dispatch/send as "
@@ -102,7 +102,8 @@ HEADLINES = {
     "idle; changing this alone would save up to 74 %",
     "all_reduce-oneshot_lock-4xH200": "Blocks take turns at the lock (lock/acquire); changing this alone "
     "would save up to 48 %",
-    "all_reduce-oneshot_tree-4xH200": NOTHING + "49 % tree/put, 31 % tree/wait and 18 % reduce",
+    "all_reduce-oneshot_tree-4xH200": "Blocks wait while data is in flight; changing this alone would "
+    "save up to 4 %",
     "all_reduce-oneshot-4xH200": NOTHING + "67 % wait, 22 % put and 10 % reduce",
     "all_reduce-oneshot-2xH200-torch_profiler": "Rank 1 starts late in 7 of 20 calls, rank 0 in 5; "
     "fixing it would save up to 88 %",

@@ -10,7 +10,7 @@ from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Place
 from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.finding import Finding, Kind
 from kprof.analysis.findings.kinds import all_kinds, named
-from kprof.analysis.findings.thresholds import LEAST_OF_CALL, OF_ONE_REGION
+from kprof.analysis.findings.thresholds import LEAST_OF_CALL, OF_ONE_CLASS, OF_ONE_REGION
 from kprof.analysis.findings.when import when_of
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats
@@ -73,8 +73,16 @@ def _kind(basis: Basis, candidate: Candidate, main: int | None) -> Kind:
     """The kind of a candidate; of places that take longer, by what gains most there."""
     if candidate.kind is not None:
         return named(candidate.kind)
-    family = None if main is None else basis.classes[main].family
+    family = _family(basis, candidate) if main is None else basis.classes[main].family
     return next(kind for kind in all_kinds() if kind.covers(candidate, family))
+
+
+def _family(basis: Basis, candidate: Candidate) -> Family | None:
+    """The family of almost all that is taken off, in whatever classes; else None."""
+    family, saved_ns = basis.elements.family[candidate.chosen], candidate.saved_ns
+    of_families = np.bincount(family, weights=saved_ns)
+    best = int(of_families.argmax())
+    return Family(best) if of_families[best] >= OF_ONE_CLASS * saved_ns.sum() else None
 
 
 def _factor(basis: Basis, candidate: Candidate, main: int | None) -> float:

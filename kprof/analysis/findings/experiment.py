@@ -52,8 +52,7 @@ class Experiment:
     """Spans of `region` last longer by `delays_ns`, at ranges [first, end) of `blocks` by rank.
 
     `promised_ns` are the lengths of the `calls` (ordinals) by delay. `most` is how much longer a
-    call takes at most, in ns per ns of delay. `is_linked`: a call takes from the end of the one
-    before it, because ranks do not wait between calls.
+    call takes at most, in ns per ns of delay. `pause_ns`: where calls begin (see `Graph`).
     """
 
     region: str
@@ -63,7 +62,7 @@ class Experiment:
     calls: tuple[int, ...]
     promised_ns: Floats
     most: float
-    is_linked: bool
+    pause_ns: int | None
 
 
 def experiment_of(
@@ -99,7 +98,7 @@ def experiment_of(
         calls=tuple(replayed.ordinals[call] for call in calls.tolist()),
         promised_ns=replay.call_ends(edits)[:, calls] - graph.call_start[calls],
         most=most,
-        is_linked=graph.is_linked,
+        pause_ns=graph.pause_ns,
     )
     shown = float(np.median(shown_of(found, found.promised_ns)))
     if (1 - shown if is_at_others else shown) < least_effect:

@@ -13,25 +13,15 @@ from dataclasses import replace
 import numpy as np
 
 from kprof.analysis.replay.columns import extents
-from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.graph import Graph, nothing_joins
 from kprof.analysis.replay.replay import Edit, Replay
 from kprof.analysis.replay.spans import Floats, Spans
 
 
 def replay_of(graph: Graph) -> Replay:
     """The replay that fits what joins the ranks of a graph."""
-    return ElasticReplay(graph) if _nothing_joins(graph) else Replay(graph)
-
-
-def _nothing_joins(graph: Graph) -> bool:
-    """Whether there are several ranks, and none of them releases a wait of another."""
-    spans = graph.spans
-    if len(np.unique(graph.launch_rank)) < 2 or not spans.is_of("wait", "sync").any():
-        return False
-    crosses = (graph.releaser >= 0) & (spans.rank[graph.releaser] != spans.rank)
-    met = graph.barrier >= 0
-    low, high = extents(graph.barrier[met], spans.rank[met], spans.rank[met])
-    return not crosses.any() and not (low < high).any()
+    is_elastic = nothing_joins(graph.spans, graph.releaser, graph.barrier)
+    return ElasticReplay(graph) if is_elastic else Replay(graph)
 
 
 def begun_together(spans: Spans) -> Spans:

@@ -42,6 +42,10 @@ _STALL_RATIO: Final = 4
 _FAR_BACK: Final = 256
 # The fastest links: this quantile.
 _BEST: Final = 0.1
+# Ranks go on by themselves if the time from their own ends to their starts has at most this part of
+# the variance of the time from the last end of all; of fewer starts that is chance.
+_OWN: Final = 0.25
+_ENOUGH_STARTS: Final = 8
 _ALL_LEAVE_TOGETHER: Final = 0.7
 _SHARE_OF_BARRIERS: Final = 0.95
 
@@ -62,7 +66,8 @@ class Graph:
     launch_before     the launch before on the rank
     launch_gap_ns     the time since that launch, or since the start of the call
     bound_ns          how far two clocks may disagree
-    is_linked         whether a rank's first launch of a call follows its last of the call before
+    pause_ns          if a rank's first launch of a call follows its last of the call before: a call
+                      begins so long after the end of the call before it
     """
 
     spans: Spans
@@ -84,7 +89,7 @@ class Graph:
     call_start: Ints
     call_end: Ints
     bound_ns: float
-    is_linked: bool = False
+    pause_ns: int | None = None
 
 
 def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
@@ -102,17 +107,18 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
     own = np.where(can_be_held, np.minimum(look, duration), duration)
     place_of, waves = waves_of(spans)
     before = np.where(spans.previous >= 0, spans.previous, place_of)
+    first_of_launch = firsts_of(spans.launch)
+    launch_call = spans.call[first_of_launch]
     launch_start, launch_end = extents(spans.launch, spans.start, spans.end)
     call_start, call_end = extents(spans.call, spans.start, spans.end)
-    is_linked = _run_on(call_start, call_end, bound_ns)
-    if is_linked:
-        # A call takes from the end of the one before to its own: then lengths add up to the run's.
-        call_start = np.r_[call_start[:1], call_end[:-1]]
+    is_joined = not nothing_joins(spans, releaser, barrier)
+    pause_ns = _pause_ns(spans, call_start, call_end, bound_ns) if is_joined else None
+    if pause_ns is not None:
+        # Then lengths add up to the run's, without the pauses.
+        call_start = np.r_[call_start[:1], call_end[:-1] + pause_ns]
+    is_linked = pause_ns is not None
     launch_before = _launch_order(spans, launch_start, launch_end, is_linked=is_linked)
-    first_of_launch = firsts_of(spans.launch)
-    origin = np.where(
-        launch_before >= 0, launch_end[launch_before], call_start[spans.call[first_of_launch]]
-    )
+    origin = np.where(launch_before >= 0, launch_end[launch_before], call_start[launch_call])
     base = np.where(before >= 0, spans.end[before], launch_start[spans.launch])
     return Graph(
         spans=spans,
@@ -130,12 +136,22 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
         launch_before=launch_before,
         launch_gap_ns=(launch_start - origin).astype(float),
         launch_rank=spans.rank[first_of_launch],
-        launch_call=spans.call[first_of_launch],
+        launch_call=launch_call,
         call_start=call_start,
         call_end=call_end,
         bound_ns=bound_ns,
-        is_linked=is_linked,
+        pause_ns=pause_ns,
     )
+
+
+def nothing_joins(spans: Spans, releaser: Ints, barrier: Ints) -> bool:
+    """Whether there are several ranks that wait, and none of them releases a wait of another."""
+    if len(np.unique(spans.rank)) < 2 or not spans.is_of("wait", "sync").any():
+        return False
+    crosses = (releaser >= 0) & (spans.rank[releaser] != spans.rank)
+    met = barrier >= 0
+    low, high = extents(barrier[met], spans.rank[met], spans.rank[met])
+    return not crosses.any() and not (low < high).any()
 
 
 def _run_on(call_start: Ints, call_end: Ints, bound_ns: float) -> bool:
@@ -144,6 +160,26 @@ def _run_on(call_start: Ints, call_end: Ints, bound_ns: float) -> bool:
     overlap = call_end[:-1] - call_start[1:]
     is_ordered = bool((np.diff(call_end) > 0).all())
     return len(overlap) > 0 and is_ordered and bool((overlap > bound_ns).mean() > 0.5)
+
+
+def _pause_ns(spans: Spans, call_start: Ints, call_end: Ints, bound_ns: float) -> int | None:
+    """The shortest time from a rank's end of a call to its start of the next, if ranks go on by
+    themselves; 0 where calls overlap; else None.
+
+    They do if a rank's own end tells far better when it starts than the end of all ranks.
+    """
+    if _run_on(call_start, call_end, bound_ns):
+        return 0
+    ranks, rank = np.unique(spans.rank, return_inverse=True)
+    first, last = extents(rank * spans.num_calls + spans.call, spans.start, spans.end)
+    num_starts = len(ranks) * (spans.num_calls - 1)
+    if num_starts < _ENOUGH_STARTS or (first > last).any() or (np.diff(spans.ordinals) != 1).any():
+        return None
+    begins, ends = (x.reshape(len(ranks), -1) for x in (first, last))
+    own, common = begins[:, 1:] - ends[:, :-1], begins[:, 1:] - ends[:, :-1].max(axis=0)
+    # How late a rank is as a rule tells nothing: it may be late by itself.
+    spread = [np.square(x - x.mean(axis=1, keepdims=True)).sum() for x in (own, common)]
+    return int(own.min()) if own.min() >= 0 and spread[0] < _OWN * spread[1] else None
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:

@@ -241,9 +241,8 @@ class Replay:
     def _ends(self, edits: Sequence[Edit]) -> Floats:
         """`call_ends` of edits that fit into one table."""
         ends: Floats = self._run(edits)[self.row[self.calls]].T
-        if self.graph.is_linked:
-            # What a call takes from the end of the one before it.
-            ends[:, 1:] = self.graph.call_start[1:] + np.diff(ends, axis=1)
+        if (pause_ns := self.graph.pause_ns) is not None:
+            ends[:, 1:] = self.graph.call_start[1:] + np.diff(ends, axis=1) - pause_ns
         return ends
 
     def keep(self, edit: Edit) -> None:

@@ -1,0 +1,57 @@
+"""What happens between calls and between events is laid to what caused it, and named as what it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from kprof.analysis.findings import Finding, explain_trace
+from patterns.bodies import grid
+from patterns.machine import Await, Body, Idle, Machine, Put, Steps, Track, Work
+
+NUM_RANKS, NUM_BLOCKS, NUM_CALLS = 4, 4, 6
+
+
+def findings_of(*bodies: Body) -> tuple[tuple[Finding, ...], Machine]:
+    """Of launches of one kernel, each after the one before it on its rank, and not of all ranks."""
+    machine = Machine(num_ranks=NUM_RANKS, seed=5)
+    machine.kernels = ["only"] * len(bodies)
+    machine.stages([(grid(machine, NUM_BLOCKS), body, {}) for body in bodies])
+    return explain_trace(machine.trace()).findings, machine
+
+
+def test_a_rank_that_begins_late_because_it_ended_late_does_not_start_late() -> None:
+    def body(store_ns: float) -> Body:
+        def block(me: Track) -> Steps:
+            yield Work("load", 3000)
+            yield Put("push", (me.rank + 1) % NUM_RANKS, me.block)
+            yield Await("pull", (me.rank - 1) % NUM_RANKS, me.block)
+            # Nobody waits for it, but for the end of the launch.
+            yield Work("store", store_ns if me.rank == 1 and me.block == 2 else 500)
+
+        return block
+
+    usual, slow = body(500), body(20_000)
+    found, machine = findings_of(usual, usual, usual, slow, usual, usual)
+    (finding,) = found
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (1,), (2,))
+    assert (finding.region, finding.calls) == ("store", (3,))
+    # No call has the others' time before that end a second time.
+    assert finding.total_ns <= machine.lengths[0]
+    assert finding.gain_ns == pytest.approx(19_500, rel=0.1)
+
+
+def test_gaps_before_several_regions_are_gaps() -> None:
+    def block(me: Track) -> Steps:
+        yield Work("load", 3000)
+        for step in range(1, NUM_RANKS):
+            yield Put("push", (me.rank + step) % NUM_RANKS, me.block)
+            if me.rank == 2:
+                yield Idle(2000)
+        for step in range(1, NUM_RANKS):
+            yield Await("pull", (me.rank - step) % NUM_RANKS, me.block)
+
+    machine = Machine(num_ranks=NUM_RANKS, seed=5)
+    for _ in range(NUM_CALLS):
+        machine.call(grid(machine, NUM_BLOCKS), block)
+    (finding,) = explain_trace(machine.trace()).findings
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("idle_gap", (2,), ())
