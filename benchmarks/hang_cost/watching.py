@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.harness import spread
 from kprof.capture.claims import Claim
+from kprof.capture.journal import Kernel, say
 from kprof.capture.shared_memory import make_memory, remove_memory
 from kprof.capture.started import announce_rank
 from kprof.hangs.lines import NUM_LINES, WAIT_LINE, WaitsWriter
@@ -31,8 +32,8 @@ class Run:
         self._claims = [Claim(directory, rank) for rank in range(NUM_RANKS)]
         self._writers = [WaitsWriter(directory, rank, NUM_RANKS) for rank in range(NUM_RANKS)]
         regions = RegionTable.from_header(Path(__file__).parent / "regions.h")
-        for rank, writer in enumerate(self._writers):
-            writer.introduce(0, "exchange", regions)
+        for rank in range(NUM_RANKS):
+            say(directory, rank, Kernel("exchange", regions))
             announce_rank(directory, rank, NUM_RANKS)
         self._num_launches = 0
 

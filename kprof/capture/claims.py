@@ -1,8 +1,6 @@
 """Who writes into an unfinished capture, how far each rank is, and what went wrong.
 
     run.kprof.unfinished/
-      messages            a line of JSON for each loss or refusal: a sentence, or a GaveUp
-                          (losses.py); space is reserved while there is some
       rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches,
                           the next 8 all calls of launch() and step()
 
@@ -18,15 +16,12 @@ import mmap
 import os
 import struct
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from kprof.capture.descriptors import OwnDescriptor
+from kprof.capture.journal import Ended, Journal, Note, read_journal, said, say
 from kprof.capture.losses import GaveUp, count_launches
 from kprof.capture.manifest import MAX_COUNT
 from kprof.capture.names import (
-    MESSAGES_NAME,
     events_file_name,
     rank_file,
     rank_files,
@@ -36,12 +31,9 @@ from kprof.capture.output import writing
 from kprof.capture.set_aside import set_aside
 from kprof.capture.started import read_ranks_started
 from kprof.capture.torch_traces import rank_of_torch_trace
-from kprof.errors import RankTakenError
-from kprof.private import is_locked, new_file, open_plain, read_plain
+from kprof.errors import CaptureError, RankTakenError
+from kprof.private import is_locked, open_plain, read_plain
 from kprof.rank_memory import LIVE_BYTES, Live
-
-_MESSAGES_BYTES: Final = 16 << 10
-_MESSAGES: Final[msgspec.json.Decoder[str | GaveUp]] = msgspec.json.Decoder(str | GaveUp)
 
 
 class Claim:
@@ -55,8 +47,8 @@ class Claim:
         self._file = OwnDescriptor(opened)
         file = self._file.number
         try:
-            is_finished = rank_file(directory, rank, "json").exists()
-            if not try_lock(file) or (is_finished and not _is_restarted()):
+            has_ended = bool(said(directory, rank, Ended))
+            if not try_lock(file) or (has_ended and not _is_restarted()):
                 raise RankTakenError(_taken(directory, rank))
             if num_launches := int.from_bytes(os.pread(file, 8, 0), "little"):
                 # A process that died, or ran another program (exec).
@@ -67,6 +59,7 @@ class Claim:
                 while begin < LIVE_BYTES:
                     begin += os.pwrite(file, bytes(LIVE_BYTES - begin), begin)
                 self._page = _mapped(path)
+                self.journal = Journal(directory, rank)
         except BaseException:
             self._file.close()
             raise
@@ -92,7 +85,7 @@ def _keep_predecessor(directory: Path, rank: int, num_launches: int) -> str:
     parts = [*directory.glob(f"part-{rank:05d}-*.parquet")]
     parts += (path for path in directory.iterdir() if rank_of_torch_trace(path) == rank)
     finished = [directory / name for name in (events_file_name(rank), summary_file_name(rank))]
-    parts += filter(Path.exists, [*finished, rank_file(directory, rank, "json")])
+    parts += filter(Path.exists, finished)
     who = f"rank {rank}: an earlier process of this rank"
     try:
         place = set_aside(directory, rank, parts)
@@ -192,55 +185,19 @@ def live_numbers(directory: Path, count: int = LIVE_BYTES // 8) -> dict[int, tup
     return numbers
 
 
-def prepare_messages(directory: Path) -> None:
-    """Reserve space for messages while there is some; raises CaptureError."""
-    path = directory / MESSAGES_NAME
-    with writing(path), os.fdopen(new_file(path), "wb") as file:
-        file.write(bytes(_MESSAGES_BYTES))
-
-
-def repair_messages(directory: Path) -> None:
-    """Make room for messages where the file is gone or was cut, and say so; raises CaptureError."""
-    content = b""
-    with contextlib.suppress(OSError):
-        content = read_plain(directory / MESSAGES_NAME, _MESSAGES_BYTES)
-    if len(content) == _MESSAGES_BYTES:
-        return
-    prepare_messages(directory)
-    path = directory / MESSAGES_NAME
-    with writing(path), os.fdopen(open_plain(path, os.O_WRONLY), "wb") as file:
-        file.write(content[: content.rfind(b"\n") + 1])
-    leave_message(directory, f"{MESSAGES_NAME} was gone or cut, so ranks may have said more")
-
-
 def leave_message(directory: Path, message: str | GaveUp) -> bool:
-    """Add a line for whoever finishes the capture; false where it cannot be written."""
-    with contextlib.suppress(OSError):
-        file = open_plain(directory / MESSAGES_NAME, os.O_RDWR)
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
-            used = os.pread(file, _MESSAGES_BYTES, 0).find(b"\0")
-            line = msgspec.json.encode(message) + b"\n"
-            if 0 <= used <= _MESSAGES_BYTES - len(line):
-                return os.pwrite(file, line, used) == len(line)
-        finally:
-            os.close(file)
+    """Say something to whoever finishes the capture; false where the disk refuses."""
+    with contextlib.suppress(CaptureError):
+        say(directory, None, Note(message) if isinstance(message, str) else message)
+        return True
     return False
 
 
 def read_messages(directory: Path) -> tuple[str | GaveUp, ...]:
     """What was left by `leave_message`, each message once."""
     try:
-        content = read_plain(directory / MESSAGES_NAME, _MESSAGES_BYTES)
+        lines, _ = read_journal(directory, None)
     except OSError:
         return ()
-    return tuple(dict.fromkeys(map(_message, content.split(b"\0", 1)[0].splitlines())))
-
-
-def _message(line: bytes) -> str | GaveUp:
-    """A line as it was left; recordings by older versions hold sentences as they are."""
-    try:
-        return _MESSAGES.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return line.decode(errors="replace")
+    said = (line.text if isinstance(line, Note) else line for line in lines)
+    return tuple(dict.fromkeys(each for each in said if isinstance(each, str | GaveUp)))

@@ -7,11 +7,7 @@
       summary-00000.parquet   sums over a rank's events (rank_summary.py); made again if missing
       torch-rank-00000.json.gz       what the PyTorch profiler saw, if the workload kept it
 
-While recording, it also holds the sources of the manifest (claims.py, started.py and parts.py
-describe more files):
-
-      rank-00000.json         what the rank's recorder knew at its end
-      alignment.json          written by the reference rank
+While recording, it also holds the sources of the manifest (journal.py, claims.py and parts.py).
 
 The manifest is data: JSON is decoded into the structs of kprof.capture.manifest with types checked.
 Nothing is evaluated.
@@ -40,12 +36,11 @@ from kprof.capture.checksums import (
 )
 from kprof.capture.files import (
     check_own_file,
-    decode,
     decode_bytes,
     read_own_file,
-    readable,
 )
 from kprof.capture.footers import read_footers
+from kprof.capture.journal import Aligned, Begun, Ended, last_said, said, say
 from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
@@ -53,20 +48,16 @@ from kprof.capture.manifest import (
     RankInfo,
 )
 from kprof.capture.names import (
-    ALIGNMENT_NAME,
     MANIFEST_NAME,
-    MESSAGES_NAME,
-    RECORDING_NAME,
+    SAID_NAME,
     UNFINISHED_SUFFIX,
     events_file_name,
     finished_of,
-    rank_file,
     unfinished_of,
 )
 from kprof.capture.output import completing, write_json, writing
 from kprof.capture.printable import utf8
 from kprof.capture.shared_memory import COPY_NAME, discard, memory_of, remove_memory
-from kprof.capture.started import read_begun
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -90,14 +81,15 @@ T = TypeVar("T")
 _MADE_OF: Final = (
     "rank-*.[!p]*",
     "part-*.parquet",
-    ALIGNMENT_NAME,
-    RECORDING_NAME,
-    MESSAGES_NAME,
+    SAID_NAME,
     "nccl-*",
     "kept-nccl-*",
     COPY_NAME,
     "*.tmp",
 )
+
+# Of ranks that were killed: events that are in no part yet.
+_HELD: Final = ("rank-*.arena", "nccl-*")
 
 # Bits of the `flags` column.
 EVENT_OPEN: Final = 1
@@ -217,26 +209,29 @@ def write_rank_events(directory: Path, rank: int, events: pa.Table) -> None:
 
 
 def write_rank_info(directory: Path, info: RankInfo) -> None:
-    """Write `rank-NNNNN.json`, atomically."""
-    write_json(rank_file(directory, info.rank, "json"), info)
+    """Say what is known of a rank at its end; raises CaptureError."""
+    say(directory, info.rank, Ended(info))
 
 
 def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
-    """All ranks that finished both their files in an unfinished capture directory, by rank."""
-    infos = readable(directory, "json", RankInfo)
-    finished = (info for info in infos if (directory / events_file_name(info.rank)).exists())
-    return tuple(sorted(finished, key=lambda info: info.rank))
+    """All ranks that have ended well in an unfinished capture directory, by rank."""
+    ended = last_said(directory, Ended)
+    return tuple(
+        each.info
+        for rank, each in ended.items()
+        if each.info.rank == rank and (directory / events_file_name(rank)).exists()
+    )
 
 
 def write_alignment(directory: Path, alignment: Alignment) -> None:
-    """Write `alignment.json`, atomically; a later calibration replaces an earlier one."""
-    write_json(directory / ALIGNMENT_NAME, alignment)
+    """Keep a calibration; a later one replaces an earlier one. Raises CaptureError."""
+    say(directory, 0, Aligned(alignment))
 
 
 def read_alignment(directory: Path) -> Alignment | None:
     """The alignment of an unfinished capture, or None when no calibration ran."""
-    path = directory / ALIGNMENT_NAME
-    return decode(path, Alignment) if path.exists() else None
+    calibrations = said(directory, 0, Aligned)
+    return calibrations[-1].alignment if calibrations else None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -253,9 +248,9 @@ def begin_capture(output: Path, force: bool) -> Path:
     refuse_output(output, force)
     temporary = unfinished_of(output)
     _refuse_strange(temporary)
-    rings = (memory_of(temporary) or temporary).glob("nccl-*")
-    held = (*temporary.glob("rank-*.ledger"), *rings)
-    if (has_events(temporary) or held) and not force:
+    folders = {memory_of(temporary) or temporary, temporary}
+    is_held = any(any(folder.glob(each)) for folder in folders for each in _HELD)
+    if (has_events(temporary) or is_held) and not force:
         raise OutputExistsError(
             f"{temporary} holds events of a recording that was cut off; "
             f"kprof recover {temporary} makes a capture "
@@ -295,7 +290,7 @@ def _is_recording(directory: Path) -> bool:
         return False
 
     has_ranks = any(directory.glob("rank-[0-9][0-9][0-9][0-9][0-9].*"))
-    return has_ranks or read_begun(directory) is not None or not any(directory.iterdir())
+    return has_ranks or bool(said(directory, None, Begun)) or not any(directory.iterdir())
 
 
 def _is_capture(directory: Path) -> bool:

@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kprof.capture.names import rank_files
 from kprof.errors import CaptureError, CorruptCaptureError, RegionError
 from kprof.private import others_can_write
 
@@ -210,10 +209,3 @@ def decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RegionError, RecursionError) as error:
         fault = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
         raise damaged(path, fault) from error
-
-
-def readable(directory: Path, kind: str, struct: type[T]) -> Iterator[T]:
-    """The files of that kind, by rank. A damaged one must not keep the others from being read."""
-    for _, path in sorted(rank_files(directory, kind).items()):
-        with contextlib.suppress(CorruptCaptureError):
-            yield decode(path, struct)

@@ -348,7 +348,7 @@ class Overhead(msgspec.Struct, frozen=True):
         return [sum(n * us for n, us in zip(counts, run, strict=True)) for run in runs]
 
 
-class RankStarted(msgspec.Struct, frozen=True):
+class RankStarted(msgspec.Struct, frozen=True, tag="started"):
     """Left behind by a recorder when it is created: `namespace` and `start_ticks` as in Process."""
 
     rank: RankNumber

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Final
 
 MANIFEST_NAME: Final = "manifest.json"
-ALIGNMENT_NAME: Final = "alignment.json"
 UNFINISHED_SUFFIX: Final = ".unfinished"
-# The request, for `kprof recover` in case kprof itself is killed.
-RECORDING_NAME: Final = "recording.json"
+# See journal.py.
+SAID_NAME: Final = "said"
 VERIFIED_NAME: Final = "verified.json"
-MESSAGES_NAME: Final = "messages"
 
 
 def events_file_name(rank: int) -> str:

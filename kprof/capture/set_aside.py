@@ -2,7 +2,8 @@
 the disk refuses it.
 
     run.kprof.rank-3.attempt-1.unfinished/    a recording of its own, for `kprof recover`
-      recording.json, rank-00003.live, ...    copies, of the ledger and the launches, too
+      said                                    the request
+      rank-00003.live, ...                    copies, of the launches, too
       parts                                   moved here
     /dev/shm/kprof-1000/51bc.../              its memory, to which the arenas move
 
@@ -18,12 +19,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kprof.capture.names import RECORDING_NAME, finished_of, rank_file, unfinished_of
+from kprof.capture.journal import Begun, append, said
+from kprof.capture.names import SAID_NAME, finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
 from kprof.private import copy_plain, move, opened, read_plain, remove
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
-_COPIED: Final = ("live", "started", "kernels")
+_COPIED: Final = ("live", "said")
 _WORD_BYTES: Final = 8
 
 
@@ -43,7 +45,9 @@ def set_aside(
     moved: list[tuple[Path, Path]] = []
     try:
         make_memory(place)
-        copied = _decoding(directory, rank, place)
+        copied = _in_folders(directory, rank, place, "launches-*")
+        for begun in said(directory, None, Begun):
+            append(place / SAID_NAME, begun)
         for path, folder in [*((path, place) for path in _copied(directory, rank)), *copied]:
             copy_plain(path, folder / path.name)
         if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:
@@ -97,8 +101,7 @@ def _folders(directory: Path) -> list[Path]:
 
 
 def _copied(directory: Path, rank: int) -> list[Path]:
-    paths = [directory / RECORDING_NAME]
-    paths += [rank_file(directory, rank, kind) for kind in _COPIED]
+    paths = [rank_file(directory, rank, kind) for kind in _COPIED]
     return [path for path in paths if path.exists()]
 
 
@@ -115,13 +118,6 @@ def _moves(
         *((path, folder / path.name) for path, folder in arenas),
         *((path, path.with_suffix("")) for _, path in hidden),
     ]
-
-
-def _decoding(directory: Path, rank: int, place: Path) -> list[tuple[Path, Path]]:
-    """What decodes arenas, and to which folder it goes."""
-    ledger = rank_file(directory, rank, "ledger")
-    launches = _in_folders(directory, rank, place, "launches-*")
-    return launches + [(ledger, place)] * ledger.exists()
 
 
 def _in_folders(directory: Path, rank: int, place: Path, kind: str) -> list[tuple[Path, Path]]:

@@ -8,7 +8,7 @@ where it is there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,13 +17,14 @@ import numpy as np
 
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
+from kprof.capture.journal import Ended, Kernel, said
 from kprof.capture.losses import GaveUp
-from kprof.capture.names import events_file_name, rank_file
+from kprof.capture.names import events_file_name
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.capture.started import read_ranks_started
 from kprof.hangs.announced import SPAN
 from kprof.hangs.asking import Answers
-from kprof.hangs.lines import Kernel, RankWaits, read_answer, read_kernels, read_waits, rows_in
+from kprof.hangs.lines import RankWaits, read_answer, read_kernels, read_waits, rows_in
 from kprof.hangs.state import (
     Call,
     Condition,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 # Of so many launches before the latest one, records are looked at.
 _LAUNCHES_BACK: Final = 64
 _UNKNOWN: Final = "an undeclared region"
+_UNKNOWN_KERNEL: Final = Kernel("an unknown kernel", RegionTable())
 
 
 class _Launches(NamedTuple):
@@ -81,7 +83,7 @@ def read_run(
         if its := waits.get(rank):
             launches = _launches_of(its, kernels[rank])
             open_waits = _open_waits(rank, its, launches)
-            has_closed = rank_file(directory, rank, "json").exists()
+            has_closed = bool(said(directory, rank, Ended))
             state = replace(
                 state,
                 pid=its.pid,
@@ -96,7 +98,7 @@ def read_run(
                 state = _with_records(state, directory, launches)
         states[rank] = state
     world_size = max((each.world_size for each in waits.values()), default=len(states))
-    return RunState(states, senders_of(kernels.values()), world_size)
+    return RunState(states, senders_of(each.values() for each in kernels.values()), world_size)
 
 
 def conditions_of(directory: Path) -> dict[int, Condition]:
@@ -111,7 +113,7 @@ def conditions_of(directory: Path) -> dict[int, Condition]:
     }
 
 
-def senders_of(kernels: Iterable[Sequence[Kernel]]) -> dict[str, tuple[str, ...]]:
+def senders_of(kernels: Iterable[Iterable[Kernel]]) -> dict[str, tuple[str, ...]]:
     """The regions whose sends end waits of a region, as FLOW declares them.
 
     Where none does, any region for sends may.
@@ -149,14 +151,13 @@ def _place_of(rank: int, row: np.void, launches: _Launches) -> tuple[Track, Call
     return track, launches.calls.get(launch, (Call(f"launch {launch}", 0), 0))[0], region
 
 
-def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
+def _launches_of(waits: RankWaits, kernels: Mapping[int, Kernel]) -> _Launches:
     calls, regions = {}, {}
     for row in waits.launches:
         number, kernel = int(row["number_plus_1"]) - 1, int(row["kernel"])
-        if kernel < len(kernels):
-            call = Call(kernels[kernel].name, int(row["ordinal"]))
-            calls[number] = call, int(row["num_blocks"])
-            regions[number] = kernels[kernel].regions
+        found = kernels.get(kernel, _UNKNOWN_KERNEL)
+        calls[number] = Call(found.name, int(row["ordinal"])), int(row["num_blocks"])
+        regions[number] = found.regions
     return _Launches(calls, regions)
 
 

@@ -5,7 +5,6 @@
       rank-00003.arena       see kprof.recording.arenas.ledger
     run.kprof.unfinished/
       rank-00003.waits       the same where it has no room in shared memory
-      rank-00003.kernels     a JSON line for each kernel with its regions
       rank-00003.answer      what the rank said when it was asked: Answer, as MessagePack
 
 It outlives the process that writes it: whoever reads it needs no GPU, no interpreter lock and no
@@ -24,12 +23,13 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
+from kprof.capture.journal import Kernel, said
 from kprof.capture.names import rank_file, rank_files
 from kprof.capture.output import completing
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
-from kprof.private import new_file, open_plain, read_plain, remove
+from kprof.private import read_plain, remove
 from kprof.rank_memory import (
     HANG_BYTES,
     HANG_HEADER,
@@ -41,21 +41,12 @@ from kprof.rank_memory import (
     RECENT_OFFSET,
     word_of,
 )
-from kprof.regions import RegionTable
 
 # What does not change as long as a wait is open.
 _SAYS_WHO: Final = ("start_ticks", "region", "payload", "launch", "block", "warp", "wanted")
 _NUM_FINISHED: Final = word_of(HANG_HEADER, "num_finished")
 _RETURNS_WHEN_DONE: Final = word_of(HANG_HEADER, "returns_when_done")
 _SAVE_SIGNAL: Final = word_of(HANG_HEADER, "save_signal")
-
-
-class Kernel(msgspec.Struct, frozen=True):
-    """A kernel and the regions of its records; RECENT.kernel is its number."""
-
-    name: str
-    regions: RegionTable
-    number: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -136,8 +127,6 @@ class WaitsWriter:
         the disk. Raises OSError where there is no room on either.
         """
         file, self.is_in_memory = _new_file(directory, rank)
-        self._kernels_path = rank_file(directory, rank, "kernels")
-        os.close(new_file(self._kernels_path))
         header = file.content[: HANG_HEADER.itemsize].view(HANG_HEADER)
         header["rank"], header["world_size"], header["pid"] = rank, world_size, os.getpid()
         header["save_signal"] = save_signal
@@ -150,15 +139,6 @@ class WaitsWriter:
     def say_saves_on(self, signal_number: int) -> None:
         """This signal makes this process save what it has recorded."""
         self._words[_SAVE_SIGNAL] = signal_number
-
-    def introduce(self, number: int, name: str, regions: RegionTable) -> None:
-        """Launches of kernel `number` are to come."""
-        with (
-            contextlib.suppress(OSError),
-            os.fdopen(open_plain(self._kernels_path, os.O_WRONLY | os.O_APPEND), "ab") as file,
-        ):
-            # A line that a full disk has cut short must not spoil the next one.
-            file.write(b"\n" + msgspec.json.encode(Kernel(name, regions, number)))
 
     def say_launches_return_when_done(self) -> None:
         """All launches but the last have ended: they are on the CPU target."""
@@ -240,19 +220,6 @@ def signature_of(directory: Path) -> dict[int, bytes]:
     return {rank: each.signature() for rank, each in read_waits(directory).items()}
 
 
-def read_kernels(directory: Path, rank: int) -> list[Kernel]:
-    """The kernels of a rank by number; one that could not be written has no name."""
-    try:
-        text = read_plain(rank_file(directory, rank, "kernels"))
-    except OSError:
-        return []
-    found = {}
-    lines = text.splitlines()
-    for line in lines:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            kernel = msgspec.json.decode(line, type=Kernel)
-            # Numbers count from 0 on, and each has had a line.
-            if 0 <= kernel.number < len(lines):
-                found[kernel.number] = kernel
-    unknown = Kernel("an unknown kernel", RegionTable())
-    return [found.get(number, unknown) for number in range(max(found, default=-1) + 1)]
+def read_kernels(directory: Path, rank: int) -> dict[int, Kernel]:
+    """The kernels of a rank by number, without those whose lines cannot be read."""
+    return {each.number: each for each in said(directory, rank, Kernel)}

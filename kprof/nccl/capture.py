@@ -11,6 +11,7 @@ import msgspec
 
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.directory import event_schema, write_rank_info
+from kprof.capture.journal import Ended, said
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import (
     MAX_COUNT,
@@ -21,7 +22,7 @@ from kprof.capture.manifest import (
     RankAlignment,
     RankInfo,
 )
-from kprof.capture.names import events_file_name, rank_file, summary_file_name
+from kprof.capture.names import events_file_name, summary_file_name
 from kprof.capture.parts import PartWriter, append_events
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import write_summary
@@ -208,7 +209,7 @@ def _add(
         table = pa.Table.from_pandas(events[names], preserve_index=False).cast(event_schema())
     if (directory / events_file_name(base.rank)).exists():
         append_events(directory, info, table)
-        if rank_file(directory, base.rank, "json").exists():
+        if said(directory, base.rank, Ended):
             write_rank_info(directory, info)
         if (directory / summary_file_name(base.rank)).exists():
             write_summary(directory, info, world_size)

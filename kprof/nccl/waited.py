@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.capture.directory import read_alignment
-from kprof.capture.manifest import Alignment, RankAlignment
-from kprof.errors import KprofError
+from kprof.capture.manifest import RankAlignment
 from kprof.nccl.clocks import common_clock, machines_of
 from kprof.nccl.collectives import OPERATION, waits_of
 from kprof.nccl.events import Rank, channels_of, resolve
@@ -75,9 +74,7 @@ class CollectiveWaits:
         needed, now_s = frozenset(each.rank for each in ranks.values()), time.monotonic()
         if needed - self._clocks.keys() or now_s >= self._align_at_s:
             self._align_at_s = now_s + _ALIGN_S
-            alignment: Alignment | None = None
-            with contextlib.suppress(KprofError):
-                alignment = read_alignment(self._directory)
+            alignment = read_alignment(self._directory)
             if alignment is None or needed - {entry.rank for entry in alignment.ranks}:
                 machines = machines_of(rings, ranks)
                 alignment, _ = common_clock(channels, ranks.values(), needed, machines)

@@ -21,8 +21,8 @@ from in_process import run_kprof
 sys.path.append(str(Path(__file__).parents[1] / "native"))
 from nccl_host import KPROF, build_driver, record, tools
 
+from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.shared_memory import memory_of
-from kprof.capture.started import Begun, write_begun
 from kprof.capture.torch_traces import host_trace_name
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import RECORD, rings_in
@@ -254,7 +254,7 @@ def _recording(tmp_path: Path, ring_file: Path, **damaged: tuple[int, int, int])
     """A recording of that ring, and of one for each (offset, bytes, value) that is written over it."""
     run = tmp_path / "run.kprof.unfinished"
     run.mkdir()
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     shutil.copy(ring_file, run / "nccl-sound-1-0")
     for name, (offset, size, value) in damaged.items():
         data = bytearray(ring_file.read_bytes())

@@ -103,7 +103,7 @@ def test_commands_that_need_a_package_name_what_installs_it(tmp_path, line):
     (tmp_path / "events.csv").write_text("rank,block,region,start_ns,duration_ns\n0,0,a,0,1\n")
     cut = tmp_path / "cut.kprof.unfinished"
     cut.mkdir()
-    (cut / "recording.json").touch()
+    (cut / "said").touch()
     run = refusing(
         f"import os\nos.chdir({str(tmp_path)!r})\n"
         f"from kprof_cli.main import run\nsys.exit(run({list(map(str, line))!r}))"

@@ -105,7 +105,7 @@ def test_who_waits_for_whom_stands_below_the_pace(
 
     with sharing_memory(directory):
         writer = WaitsWriter(directory, 0, 2)
-        tell_launch(writer, 0, "combine", regions, num_blocks=4)
+        tell_launch(directory, writer, 0, "combine", regions, num_blocks=4)
 
         def go_on(seconds: float) -> None:
             nonlocal num_looks
@@ -148,7 +148,7 @@ def test_announced_spans_are_shown_while_a_run_stands_still(
     other = "rank 0 block 8 warp 0 is in gemm{} (call 0 of combine)"
     with sharing_memory(directory):
         writer = WaitsWriter(directory, 0, 2)
-        tell_launch(writer, 0, "combine", regions, num_blocks=4)
+        tell_launch(directory, writer, 0, "combine", regions, num_blocks=4)
         waits = now.WaitsNow(directory)
         assert [waits.look(at_s) for at_s in (0.0, 4.0)] == [[], []]
         assert waits.look(5.0) == [in_gemm.format(""), other.format("")]
@@ -157,7 +157,7 @@ def test_announced_spans_are_shown_while_a_run_stands_still(
         assert waits.look(10.0) == [in_gemm.format(" for 5 s"), other.format(" for 5 s")]
         # They have ended: nobody is asked until the run has moved and stands again.
         assert [waits.look(at_s) for at_s in (15.0, 30.0)] == [[], []]
-        tell_launch(writer, 1, "combine", regions, ordinal=1, num_blocks=4)
+        tell_launch(directory, writer, 1, "combine", regions, ordinal=1, num_blocks=4)
         assert [waits.look(at_s) for at_s in (31.0, 35.0)] == [[], []]
         assert asked == [True] * 3
         waits.look(36.0)

@@ -66,30 +66,27 @@ def test_a_count_that_no_rank_reaches_is_called_damage(tmp_path: Path, number: i
     assert ("rank-00001.live is damaged" in lost) == (number > 1 << 53)
 
 
-@pytest.mark.parametrize("name", ["recording.json", "messages"])
 @pytest.mark.parametrize(
     "content", [None, b"", b'{"command": [], "created_utc": "", "num_procs": 65536}']
 )
-def test_what_cannot_be_read_of_a_recording_is_named(
-    tmp_path: Path, name: str, content: bytes | None
-) -> None:
+def test_what_cannot_be_read_of_a_recording_is_named(tmp_path: Path, content: bytes | None) -> None:
     kept, num_events, _ = recordings.left("plain")
     directory = copied(kept, tmp_path / recordings.UNFINISHED)
-    (directory / name).unlink()
+    (directory / "said").unlink()
     if content is not None:
-        (directory / name).write_bytes(content)
+        (directory / "said").write_bytes(content)
     capture = recover(directory)
-    assert any(name in each for each in capture.manifest.messages)
+    assert any("said is damaged or missing" in each for each in capture.manifest.messages)
     assert recordings.num_events_of(Capture.open(capture.path)) == num_events
 
 
-def test_lines_of_a_ledger_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+def test_lines_of_a_journal_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     kept, num_events, _ = recordings.left("graph")
     directory = copied(kept, tmp_path / recordings.UNFINISHED)
-    ledger = directory / "rank-00001.ledger"
-    lines = ledger.read_bytes().replace(b'"table":1', b'"table":7').splitlines()
+    journal = directory / "rank-00001.said"
+    lines = journal.read_bytes().replace(b'"table":1', b'"table":7').splitlines()
     assert any(b'"table":7' in line for line in lines)
-    ledger.write_bytes(b"\n".join([*lines, b'{"type":"note","te']))
+    journal.write_bytes(b"\n".join([*lines, b'{"type":"note","te']))
     capture = recover(directory)
     assert any("rank 1: 1 of " in each for each in capture.manifest.messages)
     assert recordings.num_events_of(Capture.open(capture.path)) == num_events

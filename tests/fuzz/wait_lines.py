@@ -47,10 +47,12 @@ def write_run(random: np.random.Generator, folder: Path) -> Path:
         for number in range(int(random.integers(1, 6))):
             kernel, ordinal = number % 2, number // 2
             tell_launch(
+                directory,
                 writer,
                 number,
                 f"kernel{kernel}",
                 REGIONS,
+                rank=rank,
                 kernel=kernel,
                 ordinal=ordinal,
                 num_blocks=8,

@@ -18,7 +18,6 @@ from killed_state import EMITTED, SIZES
 
 from faults import fail_at, kill_at, without_faults
 from kprof import private
-from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import Capture
 from kprof.capture.names import unfinished_of
 from kprof.capture.set_aside import set_aside
@@ -235,7 +234,6 @@ def test_a_rank_that_closes_can_be_stopped_at_every_step(
         directory = unfinished_of(output)
         directory.mkdir()
         assert make_memory(directory) == ""
-        prepare_messages(directory)
         is_stopped = kill_at(step, signal.SIGTERM, rank, is_handled=is_handled)
         capture = recover(directory)
         found = {
@@ -259,7 +257,6 @@ def test_setting_aside_can_be_interrupted_at_every_step(
         directory = unfinished_of(output)
         directory.mkdir()
         assert make_memory(directory) == ""
-        prepare_messages(directory)
         killed.put_into(directory)
         parts = sorted(directory.glob("part-00000-*"))
         if has_successor:
@@ -299,7 +296,6 @@ def test_a_damaged_part_is_not_overwritten_and_is_named(
     directory = tmp_path / "run.kprof.unfinished"
     directory.mkdir()
     make_memory(directory)
-    prepare_messages(directory)
     killed.put_into(directory)
     part = directory / f"part-00000-0000{number}.parquet"
     part.write_bytes(part.read_bytes()[:-9])

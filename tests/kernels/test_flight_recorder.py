@@ -15,8 +15,8 @@ import pytest
 import kprof
 from drained import RING, by_hand, look, steps
 from kprof import abi
+from kprof.capture.journal import Begun, Dump, said
 from kprof.capture.parts import recover_rank
-from kprof.capture.started import Begun
 from kprof.errors import RecorderError
 from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings import lifetime
@@ -284,7 +284,7 @@ def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, previous)
-    assert sorted(path.name for path in tmp_path.iterdir())[0] == "dump-00000.json"
+    assert said(tmp_path, None, Dump) == [Dump("SIGUSR1"), Dump("SIGUSR1")]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import kprof
 from drained import by_hand, look
 from kprof import abi
-from kprof.capture.started import Begun
+from kprof.capture.journal import Begun
 from kprof.errors import RecorderError
 from kprof.recording.endings import lifetime
 from kprof.recording.finishing.finishing import make_manifest

@@ -18,8 +18,8 @@ from kprof import analysis
 from kprof.analysis.calls import call_numbers
 from kprof.analysis.collectives import arrivals
 from kprof.capture.directory import write_rank_events, write_rank_info
+from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.manifest import ClockInfo
-from kprof.capture.started import Begun, write_begun
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.recording.finishing.recover import recover
 from kprof.trace import Trace
@@ -50,7 +50,7 @@ def recorded(
     is the kernel that takes longer there, or "host"."""
     run = folder / "run.kprof.unfinished"
     run.mkdir()
-    write_begun(run, Begun((), "", RANKS))
+    begin_journal(run, Begun((), "", RANKS))
     host, driver = tools
     environment = os.environ | environment_for(build_plugin(), run, 1 << 22)
     options = (

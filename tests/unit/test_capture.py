@@ -24,9 +24,10 @@ from kprof.capture.directory import (
     write_rank_info,
     writing_events,
 )
+from kprof.capture.journal import say
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
 from kprof.capture.names import MANIFEST_NAME
-from kprof.capture.started import read_ranks_started, write_rank_started
+from kprof.capture.started import read_ranks_started
 from kprof.errors import (
     CaptureError,
     CorruptCaptureError,
@@ -58,8 +59,8 @@ def test_what_ranks_told_while_they_ran_does_not_stay(tmp_path):
     build = builder(num_ranks=1)
     source = tmp_path / "run.kprof.unfinished"
     build.write(source)
-    kinds = "started json live stack waits kernels tracks slowest arena launches-00000 ledger"
-    for kind in (*kinds.split(), "announced"):
+    kinds = "said live stack waits tracks slowest arena launches-00000 announced"
+    for kind in kinds.split():
         (source / f"rank-00000.{kind}").touch()
     kept = {"rank-00000.parquet", "summary-00000.parquet", "torch-rank-00000.json.gz", "hang.json"}
     for name in kept - {"rank-00000.parquet"}:
@@ -72,7 +73,7 @@ def test_what_cannot_be_removed_does_not_hinder_a_capture(tmp_path):
     build = builder(num_ranks=1)
     source = tmp_path / "run.kprof.unfinished"
     build.write(source)
-    (source / "messages").mkdir()
+    (source / "said").mkdir()
     finished = finish_capture(source, tmp_path / "run.kprof", build.manifest())
     assert Capture.open(finished.path).manifest.world_size == 1
 
@@ -211,8 +212,8 @@ def test_a_full_disk_names_the_file_and_the_remedy(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(CaptureError, match=r"rank-00000\.json: No space left.*free some space"):
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(CaptureError, match=r"rank-00000\.said: No space left.*free some space"):
         write_rank_info(tmp_path, builder().manifest().ranks[0])
 
 
@@ -244,7 +245,7 @@ def test_only_ranks_with_both_files_count_as_finished(tmp_path):
 
 def test_ranks_started_are_read_in_order(tmp_path):
     for rank in (11, 2):
-        write_rank_started(tmp_path, RankStarted(rank, 12, "host0", 42))
+        say(tmp_path, rank, RankStarted(rank, 12, "host0", 42))
     assert [entry.rank for entry in read_ranks_started(tmp_path)] == [2, 11]
 
 

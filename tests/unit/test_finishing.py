@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kprof.capture.claims import Claim, leave_message, prepare_messages
+from kprof.capture.claims import Claim, leave_message
 from kprof.capture.directory import finish_capture
+from kprof.capture.journal import Begun
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.capture.names import rank_file
 from kprof.capture.parts import PartWriter
-from kprof.capture.started import Begun, announce_rank
+from kprof.capture.started import announce_rank
 from kprof.errors import CaptureError, CorruptCaptureError, OutputExistsError
 from kprof.rank_memory import Live
 from kprof.recording.finishing.finishing import keeping, make_manifest
@@ -33,7 +34,6 @@ def leave(directory: Path, cut_short: str, *, has_told: bool = False) -> None:
     build.span(0, "a", 0, 1)
     info = replace(build.manifest().ranks[0], target="cuda", cut_short=cut_short)
     PartWriter(directory, 0).save([build.table()], lambda: info)
-    prepare_messages(directory)
     claim = Claim(directory, 0)
     claim.progress[0], claim.progress[Live.TOLD] = 2, has_told
     leave_message(directory, "rank 0: a packet was lost")
@@ -95,16 +95,15 @@ def test_what_was_dropped_before_a_rank_was_cut_short_is_not_of_the_whole_run() 
     )
 
 
-@pytest.mark.parametrize("content", [b"", b'{"rank": 0, "wor'])
+@pytest.mark.parametrize("content", [b'{"type":"star', b"\xff"])
 def test_a_damaged_file_of_a_rank_does_not_hinder_the_others(
     tmp_path: Path, content: bytes
 ) -> None:
     leave(tmp_path, NEVER_CLOSED)
-    for kind in ("started", "json"):
-        (tmp_path / f"rank-00000.{kind}").write_bytes(content)
+    (tmp_path / "rank-00000.said").write_bytes(content)
     manifest = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None)
     assert manifest.ranks[0].cut_short == ON_A_GPU
-    assert "how many ranks the run had is not known" in manifest.messages[-1]
+    assert "1 of 1 lines of its journal cannot be read" in manifest.messages[-1]
 
 
 def test_what_outlives_a_rank_is_not_called_lost(
@@ -112,7 +111,7 @@ def test_what_outlives_a_rank_is_not_called_lost(
 ) -> None:
     monkeypatch.setattr("kprof.recording.launcher.stopping._SAVE_TIMEOUT_S", 0.0)
     claims = [Claim(tmp_path, rank) for rank in range(2)]
-    rank_file(tmp_path, 1, "ledger").touch()
+    rank_file(tmp_path, 1, "arena").touch()
     said: list[str] = []
     RecordingRanks(tmp_path, said.append).save()
     for claim in claims:

@@ -77,7 +77,7 @@ def fill(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_that_waits_are_seen(run: Path, writer: WaitsWriter) -> None:
-    tell_launch(writer, 0, "combine", REGIONS, ordinal=4, num_blocks=8)
+    tell_launch(run, writer, 0, "combine", REGIONS, ordinal=4, num_blocks=8)
     writer.write_lines(one_wait())
     (wait,) = read_run(run).ranks[0].waits
     assert (str(wait.call), wait.region, wait.peer, wait.slot, wait.held, wait.wanted) == (
@@ -206,11 +206,13 @@ def test_two_recordings_at_once_see_their_own_ranks(tmp_path: Path, memory: Path
 
 def test_a_kernel_that_a_full_disk_cut_short_does_not_rename_the_next(run: Path) -> None:
     writer = WaitsWriter(run, 0, 2)
-    tell_launch(writer, 0, "dispatch", REGIONS)
-    path = run / "rank-00000.kernels"
+    tell_launch(run, writer, 0, "dispatch", REGIONS)
+    path = run / "rank-00000.said"
     path.write_bytes(path.read_bytes()[:-10])
-    tell_launch(writer, 1, "combine", REGIONS, kernel=1)
-    assert [kernel.name for kernel in read_kernels(run, 0)] == ["an unknown kernel", "combine"]
+    tell_launch(run, writer, 1, "combine", REGIONS, kernel=1)
+    assert {number: kernel.name for number, kernel in read_kernels(run, 0).items()} == {
+        1: "combine"
+    }
 
 
 def test_an_answer_is_read_whole_or_not_at_all(run: Path) -> None:
@@ -230,5 +232,5 @@ def test_a_finished_capture_has_none_of_it(tmp_path: Path, memory: Path) -> None
         recorder.launch("combine", REGIONS)
         recorder.explain_timeout(1.0)
     kept = {path.name for path in (tmp_path / "run.kprof").iterdir()}
-    assert not [name for name in kept if name.endswith((".waits", ".kernels", ".answer"))]
+    assert not [name for name in kept if name.endswith((".waits", ".said", ".answer"))]
     assert list(private.memory_root().iterdir()) == []

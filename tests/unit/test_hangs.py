@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import kprof
-from kprof.capture.claims import prepare_messages, read_messages
+from kprof.capture.claims import read_messages
 from kprof.capture.losses import GaveUp
 from kprof.capture.names import rank_file
 from kprof.hangs import look
@@ -26,7 +26,6 @@ from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in
 from kprof.hangs.state import Call, Condition, OpenSpan, RankState, Records, RunState, Track
 from kprof.recording.launcher.record import RecordRequest, record
 from kprof.recording.rank.recorder import Recorder
-from kprof.recording.retention.flight import Dump
 from kprof.recording.retention.retention import Retention
 
 
@@ -150,7 +149,6 @@ def test_the_main_thread_is_read_of_what_faulthandler_writes() -> None:
 
 
 def test_a_rank_that_cannot_write_its_events_says_why_in_a_short_line(tmp_path: Path) -> None:
-    prepare_messages(tmp_path)
     recorder = Recorder(tmp_path, rank=0, world_size=1)
     recorder._give_up(RuntimeError("CUDA error: an illegal memory access\nSearch for it in ..."))
     recorder.abandon()
@@ -177,7 +175,10 @@ def test_the_place_is_a_line_of_the_workload() -> None:
 
 WORKLOAD = """
 import json, os, sys, time
+from pathlib import Path
 import kprof
+import msgspec
+from kprof.capture.journal import Dump, said
 rank = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 if rank == 0 and os.fork() == 0:
     os.execv(sys.executable, [sys.executable, __file__, "1"])
@@ -191,8 +192,11 @@ def wait_for_the_report():
             ranks = report["ranks"]
             if [(each["num_calls"], bool(each["stack"])) for each in ranks] == [(3, True), (2, True)]:
                 json.dump(report, open(f"{os.path.dirname(__file__)}/seen-{rank}.json", "w"))
-                return
+                break
         time.sleep(0.01)
+    while not (dumps := said(Path(os.environ["KPROF_RECORD_DIR"]), None, Dump)):
+        time.sleep(0.01)
+    Path(__file__).with_name(f"dumps-{rank}.json").write_bytes(msgspec.json.encode(dumps))
 for launch in range(3 - rank):
     recorder.launch("kernel")
 wait_for_the_report()
@@ -223,6 +227,6 @@ def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None
     assert hang.diagnosis.startswith("rank 1 has made 2 of the 3 calls of the recorder")
     assert any("in wait_for_the_report" in frame for frame in hang.ranks[1].stack)
     assert any("rank 1 has made 2 of the 3" in line for line in said)
-    dump = msgspec.json.decode((tmp_path / "run.kprof" / "dump-00000.json").read_bytes(), type=Dump)
-    assert dump.why.startswith("hang: ")
+    (dump,) = msgspec.json.decode((tmp_path / "dumps-0.json").read_bytes())
+    assert dump["why"].startswith("hang: ")
     assert not list((tmp_path / "run.kprof").glob("*.stack"))

@@ -26,8 +26,8 @@ MALLORY = 12345
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
 
 RECORDING = """mkdir -p {0}/waits
-echo '{{"command": [], "created_utc": "", "num_procs": 1}}' > {0}/recording.json
-echo '{{"rank": 0, "pid": {1}, "host": ""}}' > {0}/rank-00000.started
+echo '{{"type": "begun", "command": [], "created_utc": "", "num_procs": 1}}' > {0}/said
+echo '{{"type": "started", "rank": 0, "pid": {1}, "host": ""}}' > {0}/rank-00000.said
 echo '{{"version": 1, "save_signal": 9, "ranks": [{{"rank": 0, "pid": {1}}}]}}' > {0}/hang.json
 head -c 4096 /dev/zero > {0}/rank-00000.live
 echo x > {0}/waits/rank-00000.waits; chmod -R a+rwX {0}"""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from kprof.capture.claims import prepare_messages, read_messages
+from kprof.capture.claims import read_messages
 from kprof.capture.directory import event_schema
 from kprof.capture.manifest import Launch
 from kprof.capture.names import events_file_name
@@ -56,7 +56,6 @@ def damage(directory: Path, part: int, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["truncated", "bits"])
 def test_damaged_parts_are_named_and_the_others_are_kept(tmp_path: Path, how: str) -> None:
-    prepare_messages(tmp_path)
     write_parts(tmp_path, 9)
     for part in range(1, 8):
         damage(tmp_path, part, how)
@@ -73,7 +72,6 @@ def test_damaged_parts_are_named_and_the_others_are_kept(tmp_path: Path, how: st
 @pytest.mark.parametrize("source", ["part-00000-00002.parquet", "part-00001-00000.parquet"])
 def test_a_part_that_holds_another_part_is_damaged(tmp_path: Path, source: str) -> None:
     """Else a launch is listed twice, or a rank has events of another, and no reader opens the capture."""
-    prepare_messages(tmp_path)
     write_parts(tmp_path, 3)
     build = TraceBuilder('REGION(A, "a", compute)', 2)
     build.span(1, "a", 0, 1)
@@ -89,7 +87,6 @@ def test_a_part_that_holds_another_part_is_damaged(tmp_path: Path, source: str) 
 
 @pytest.mark.parametrize("how", ["truncated", "bits"])
 def test_an_only_part_that_is_damaged_is_named(tmp_path: Path, how: str) -> None:
-    prepare_messages(tmp_path)
     write_parts(tmp_path, 1)
     damage(tmp_path, 0, how)
     info = recover_rank(tmp_path, 0)
@@ -122,7 +119,6 @@ def test_a_part_of_more_launches_than_parquet_expects_is_read(tmp_path: Path) ->
 def test_a_part_with_events_that_no_reader_takes_is_damaged(
     tmp_path: Path, column: str, value: int | None
 ) -> None:
-    prepare_messages(tmp_path)
     write_parts(tmp_path, 2)
     path = tmp_path / part_name(0, 1)
     table = pq.read_table(path)

@@ -17,8 +17,8 @@ import pytest
 import kprof
 import kprof_cli.main
 from kprof import private
-from kprof.capture.claims import prepare_messages
 from kprof.capture.directory import begin_capture
+from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.output import replacing
 from kprof.capture.shared_memory import (
     WAITS_NAME,
@@ -27,7 +27,6 @@ from kprof.capture.shared_memory import (
     remove_garbage,
     remove_memory,
 )
-from kprof.capture.started import Begun, write_begun
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.errors import CaptureError, CorruptCaptureError, NotACaptureError, OutputExistsError
 from kprof.hangs.look import look_at
@@ -210,7 +209,7 @@ def test_waits_that_are_a_link_lead_nowhere(
     target: str, memory: Path, run: Path, thesis: Path
 ) -> None:
     where = {"thesis": thesis, "/": Path("/")}.get(target, run / target)
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     (run / WAITS_NAME).symlink_to(where)
     assert memory_of(run) is None
     for use in (recover, look_at):
@@ -218,7 +217,7 @@ def test_waits_that_are_a_link_lead_nowhere(
             use(run)
     remove_memory(run)
     assert (thesis / "chapter-1").read_text() == "years of work"
-    assert (run / "recording.json").exists()
+    assert (run / "said").exists()
 
 
 def test_a_copy_of_a_recording_does_not_have_its_memory(memory: Path, run: Path) -> None:
@@ -231,14 +230,9 @@ def test_a_copy_of_a_recording_does_not_have_its_memory(memory: Path, run: Path)
 
 
 NAMES = (
-    "messages",
-    "recording.json",
-    "alignment.json",
-    "rank-00000.started",
+    "said",
     "rank-00000.live",
-    "rank-00000.json",
-    "rank-00000.kernels",
-    "rank-00000.ledger",
+    "rank-00000.said",
     "rank-00000.arena",
     "rank-00000.launches-00000",
     "rank-00000.stack",
@@ -256,8 +250,7 @@ NAMES = (
 def test_a_recording_with_links_and_pipes_is_refused(
     name: str, plant: Callable[[Path], None], memory: Path, run: Path
 ) -> None:
-    write_begun(run, Begun((), "", 1))
-    prepare_messages(run)
+    begin_journal(run, Begun((), "", 1))
     (run / WAITS_NAME).mkdir()
     (run / name).unlink(missing_ok=True)
     plant(run / name)
@@ -271,7 +264,7 @@ def test_a_recording_with_links_and_pipes_is_refused(
 def test_links_in_waits_on_the_disk_are_refused(
     plant: Callable[[Path], None], memory: Path, run: Path
 ) -> None:
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     (run / WAITS_NAME).mkdir()
     plant(run / WAITS_NAME / "rank-00000.waits")
     for use in (recover, look_at):
@@ -280,15 +273,15 @@ def test_links_in_waits_on_the_disk_are_refused(
 
 
 def test_a_file_with_another_name_outside_is_refused(memory: Path, run: Path, thesis: Path) -> None:
-    write_begun(run, Begun((), "", 1))
-    os.link(thesis / "chapter-1", run / "messages")
+    begin_journal(run, Begun((), "", 1))
+    os.link(thesis / "chapter-1", run / "said")
     with pytest.raises(CorruptCaptureError, match="messages is a link"):
         recover(run)
 
 
 @needs_root
 def test_the_recording_of_another_user_is_refused(memory: Path, run: Path) -> None:
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     (run / WAITS_NAME).mkdir()
     os.chown(run, OTHER_USER, OTHER_USER)
     for use in (recover, look_at):
@@ -297,7 +290,7 @@ def test_the_recording_of_another_user_is_refused(memory: Path, run: Path) -> No
 
 
 def test_a_recording_that_all_can_write_to_is_refused(memory: Path, run: Path) -> None:
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     run.chmod(0o777)
     with pytest.raises(CaptureError, match="others can change it"):
         recover(run)
@@ -308,7 +301,7 @@ def test_a_recording_that_all_can_write_to_is_refused(memory: Path, run: Path) -
 def test_a_recording_that_a_group_can_write_to_is_refused(
     mode: int, memory: Path, run: Path
 ) -> None:
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     os.chown(run, -1, OTHER_USER)
     run.chmod(mode)
     for use in (recover, look_at):
@@ -324,7 +317,7 @@ def _with_memory(run: Path) -> Path:
 
 @needs_root
 def test_a_folder_of_another_user_inside_a_recording_is_refused(memory: Path, run: Path) -> None:
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     (run / WAITS_NAME).mkdir()
     os.chown(run / WAITS_NAME, OTHER_USER, OTHER_USER)
     with pytest.raises(CaptureError, match=f"waits belongs to user {OTHER_USER}"):
@@ -424,7 +417,7 @@ def test_a_link_where_kprof_works_harms_no_other_recording(
     memory: Path, run: Path, tmp_path: Path, is_forced: bool
 ) -> None:
     """The memory of the recording where it leads to was removed."""
-    write_begun(run, Begun((), "", 1))
+    begin_journal(run, Begun((), "", 1))
     make_memory(run)
     (tmp_path / "b.kprof.unfinished").symlink_to(run)
     with pytest.raises(OutputExistsError, match="not a directory of yours"):
@@ -453,10 +446,10 @@ def test_a_folder_whose_name_ends_like_a_recording_is_not_deleted(
 ) -> None:
     essay = tmp_path / "essay.unfinished"
     essay.mkdir()
-    (essay / "recording.json").write_bytes(APP)
+    (essay / "said").write_bytes(APP)
     with pytest.raises(OutputExistsError, match="not a kprof recording"):
         begin_capture(tmp_path / "essay", force=is_forced)
-    assert (essay / "recording.json").read_bytes() == APP
+    assert (essay / "said").read_bytes() == APP
 
 
 def _record_while_an_app_comes(output: Path) -> None:
@@ -587,11 +580,11 @@ def test_hang_and_watch_refuse_what_recover_refuses(
 ) -> None:
     make_memory(run)
     (run / "rank-00000.live").write_bytes(bytes(64))
-    plant(run / "rank-00000.kernels")
+    plant(run / "rank-00000.said")
     for command in ("hang", "watch", "recover"):
         assert kprof_cli.main.run([command, str(run)]) == 1, command
         (said,) = capfd.readouterr().err.splitlines()
-        assert "rank-00000.kernels is a link or not a regular file" in said, command
+        assert "rank-00000.said is a link or not a regular file" in said, command
 
 
 def test_a_capture_that_a_killed_replacement_left_is_named_and_kept(

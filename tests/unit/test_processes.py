@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kprof.capture.journal import say
 from kprof.capture.manifest import RankStarted
 from kprof.capture.names import rank_file
 from kprof.capture.processes import (
@@ -23,7 +24,7 @@ from kprof.capture.processes import (
     process_of,
     signal_all,
 )
-from kprof.capture.started import pids_here, write_rank_started
+from kprof.capture.started import pids_here
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_rank_is_not_looked_for_in_another_process(
     for rank, process in enumerate((mine, *others)):
         if rank:
             shutil.copy(rank_file(directory, 0, "live"), rank_file(directory, rank, "live"))
-        write_rank_started(directory, RankStarted(rank, 7, *astuple(process)))
+        say(directory, rank, RankStarted(rank, 7, *astuple(process)))
     assert pids_here(directory, range(7)) == {0: pid}
 
 
@@ -139,7 +140,7 @@ def test_a_copy_of_a_recording_leads_to_no_process(
     recording: tuple[Path, int], tmp_path: Path
 ) -> None:
     directory, pid = recording
-    write_rank_started(directory, RankStarted(0, 1, *astuple(process_of(pid))))
+    say(directory, 0, RankStarted(0, 1, *astuple(process_of(pid))))
     copy = Path(shutil.copytree(directory, tmp_path / "copy"))
     assert pids_here(directory, [0]) == {0: pid}
     assert pids_here(copy, [0]) == {}

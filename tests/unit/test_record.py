@@ -258,11 +258,11 @@ def test_ranks_to_record_that_never_ran_are_named(tmp_path):
 
 
 def test_a_disk_that_is_full_at_the_start_keeps_nothing(tmp_path, monkeypatch):
-    def full(directory: Path) -> None:
-        with writing(directory / "messages"):
+    def full(directory: Path, _: object) -> None:
+        with writing(directory / "said"):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kprof.recording.launcher.record.prepare_messages", full)
+    monkeypatch.setattr("kprof.recording.launcher.record.begin_journal", full)
     with pytest.raises(CaptureError, match="No space left on device"):
         record(request(tmp_path))
     assert leftovers(tmp_path) == []
@@ -365,12 +365,14 @@ def test_a_damaged_calibration_does_not_lose_the_events(tmp_path):
     damage = textwrap.dedent(f"""
         import os, runpy, sys
         from pathlib import Path
-        Path(os.environ["KPROF_RECORD_DIR"], "alignment.json").write_text("{{")
+        Path(os.environ["KPROF_RECORD_DIR"], "rank-00000.said").write_text("{{")
         sys.argv = ["ranks.py", "--started", "0,1", "--finished", "0,1"]
         runpy.run_path({RANKS!r}, run_name="__main__")
     """)
     recording = record(RecordRequest(("python", "-c", damage), tmp_path / "run.kprof"))
-    assert "cannot be read" in recording.capture.manifest.alignment_note
+    assert "1 of 3 lines of its journal cannot be read" in " ".join(
+        recording.capture.manifest.messages
+    )
     assert Trace.open(recording.capture).num_events() == 4
 
 
@@ -566,6 +568,6 @@ def test_a_second_recording_into_the_same_output_is_refused(tmp_path):
 
 def test_what_a_crash_left_behind_does_not_hinder_the_next_recording(tmp_path):
     (tmp_path / "run.kprof.unfinished").mkdir()
-    (tmp_path / "run.kprof.unfinished" / "rank-00007.json").write_text("{")
+    (tmp_path / "run.kprof.unfinished" / "rank-00007.said").write_text("{")
     recording = record(request(tmp_path, "--started", "0", "--finished", "0"))
     assert [info.rank for info in recording.capture.manifest.ranks] == [0]

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from faults import fail_at, without_faults
-from kprof.capture.claims import prepare_messages
+from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.set_aside import set_aside
 from kprof.capture.shared_memory import WAITS_NAME, make_memory
-from kprof.capture.started import Begun, write_begun
 from kprof.errors import KprofError
 from kprof.private import UntrustedError, held, open_plain
 from kprof.recording.finishing.recover import recover
@@ -26,16 +25,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an
 
 # What kprof would write or remove in a recording.
 NAMES = (
-    "messages",
-    "recording.json",
+    "said",
     "manifest.json",
-    "alignment.json",
     "kprof-copy",
     "a.tmp",
     "nccl-thesis",
-    "dump-00000.json",
     "part-00000-00000.parquet",
-    *(f"rank-00000.{kind}" for kind in ("parquet", "json", "live", "kernels", "ledger", "stack")),
+    *(f"rank-00000.{kind}" for kind in ("parquet", "said", "live", "stack")),
     f"{WAITS_NAME}/rank-00000.waits",
     f"{WAITS_NAME}/chapter-1",
 )
@@ -104,8 +100,7 @@ def _sets_aside(swapped: Swapped) -> None:
 
 def _leave(directory: Path) -> None:
     directory.mkdir(mode=0o700)
-    write_begun(directory, Begun((), "", 1))
-    prepare_messages(directory)
+    begin_journal(directory, Begun((), "", 1))
     make_memory(directory)
     Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 16).close()
     (directory / "part-00000-00000.parquet").write_bytes(b"")
@@ -132,14 +127,14 @@ def test_a_link_of_another_user_is_no_directory_of_ours(swapped: Swapped) -> Non
     swapped.directory.mkdir()
     with held(swapped.directory) as here:
         swapped.swap()
-        (here / "messages").write_text("in the one that was opened")
+        (here / "said").write_text("in the one that was opened")
     swapped.check("it was held")
     with pytest.raises(UntrustedError, match=f"a link of user {MALLORY}"):
-        open_plain(swapped.directory / "messages")
+        open_plain(swapped.directory / "said")
     own = swapped.output.with_name("own")
     own.symlink_to(swapped.thesis)
     with held(own) as here:
-        assert (here / "messages").exists(), "our own links are followed"
+        assert (here / "said").exists(), "our own links are followed"
     loop = swapped.output.with_name("loop")
     loop.symlink_to("loop")
     with pytest.raises(OSError, match="Too many levels"), held(loop):

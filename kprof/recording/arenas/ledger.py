@@ -4,7 +4,7 @@
       rank-00003.arena             what is known of the arenas, and the arenas
       rank-00003.launches-00000    launches
     run.kprof.unfinished/
-      rank-00003.ledger            JSON lines: facts, region tables, kernels, notes
+      rank-00003.said              the rank's journal (kprof.capture.journal)
 
 The first two are memory that the rank shares with whoever maps them; kprof.rank_memory has the
 layout. A rank that ends by itself removes
@@ -18,21 +18,20 @@ when the arena is empty again. So events are never in two parts, whenever the ra
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 
 from kprof.abi import NO_CHUNK
-from kprof.capture.manifest import INT32_MAX, Launch, RankInfo
-from kprof.capture.names import rank_file
+from kprof.capture.journal import Facts, Journal
+from kprof.capture.manifest import INT32_MAX
+from kprof.capture.names import rank_file, rank_files
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
-from kprof.private import new_file, open_plain, read_plain, remove_files
+from kprof.private import read_plain, remove_files
 from kprof.rank_memory import (
     ACCOUNT_BYTES,
     ACCOUNTS_OFFSET,
@@ -45,57 +44,10 @@ from kprof.rank_memory import (
     word_of,
 )
 from kprof.recording.arenas.arena_state import Account
-from kprof.regions import RegionTable
-
-if TYPE_CHECKING:
-    from kprof.recording.launches.region_ids import RegionIds
 
 _NUM_FORGOTTEN: Final = word_of(LEDGER_HEADER, "num_forgotten")
 # Memory is taken at once, the disk's pages when they are written.
 _MAX_IN_MEMORY: Final = 256 << 20
-
-
-class Facts(msgspec.Struct, frozen=True, tag="facts"):
-    """What is known when the recorder opens. `info` has no launches.
-
-    `arena_bytes` is the size of each of `num_arenas` arenas; `turns` has the layout.
-    """
-
-    info: RankInfo
-    arena_bytes: int
-    num_arenas: int
-    is_ring: bool
-    switches: bytes
-    lines: tuple[int, int, int, int, int]
-
-
-class Table(msgspec.Struct, frozen=True, tag="table"):
-    """The next region table."""
-
-    regions: RegionTable
-
-
-class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
-    """LAUNCH.kernel is `number`."""
-
-    number: int
-    name: str
-
-
-class Captured(msgspec.Struct, frozen=True, tag="captured"):
-    """A launch that will be replayed; `table` is the index of its regions."""
-
-    row: Launch
-    table: int
-
-
-class Note(msgspec.Struct, frozen=True, tag="note"):
-    """A sentence for the capture."""
-
-    text: str
-
-
-Line = Facts | Table | Kernel | Captured | Note
 
 
 def launches_path(folder: Path, rank: int, number: int) -> Path:
@@ -123,10 +75,13 @@ def read_launches(folder: Path, rank: int, begin: int) -> np.ndarray:
 class Ledger:
     """The files of one rank, as its recorder writes them; `size_bytes` is that of all arenas.
 
-    `content` is the memory for them. Raises OSError where the folder has no room.
+    `content` is the memory for them. Where the disk refuses a line of the journal, they say nothing
+    from there on. Raises OSError where the folder has no room.
     """
 
-    def __init__(self, directory: Path, folder: Path, rank: int, size_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, folder: Path, rank: int, size_bytes: int, journal: Journal
+    ) -> None:
         remove_ledger(directory, rank)
         self._directory, self._folder, self._rank = directory, folder, rank
         # By number: those between may be missing.
@@ -135,10 +90,8 @@ class Ledger:
         self.content = self._arena.content[ARENAS_OFFSET:]
         self.address = self._arena.address
         self._words = self._arena.content.data[:ACCOUNTS_OFFSET].cast("Q")
-        self._path = rank_file(directory, rank, "ledger")
-        os.close(new_file(self._path))
-        self._num_tables = 0
         self._is_on = True
+        self._say, journal.on_refusal = journal.say, self.stop
         # There is room for launches, too.
         self._add_file(0)
 
@@ -153,26 +106,9 @@ class Ledger:
 
     def begin(self, facts: Facts) -> None:
         """From here on the files say enough to be decoded."""
-        self.write(facts)
+        self._say(facts)
         if self._is_on:
             self._words[0] = LEDGER_MAGIC
-
-    def write(self, line: Line) -> None:
-        """Add a line. Where the disk refuses, the files say nothing from here on."""
-        try:
-            appending = open_plain(self._path, os.O_WRONLY | os.O_APPEND)
-            with os.fdopen(appending, "ab", buffering=0) as file:
-                # A line that was cut short must not spoil the next one.
-                file.write(b"\n" + msgspec.json.encode(line))
-        except OSError:
-            self.stop()
-
-    def introduce(self, idx: int, kernel: str, table_idx: int, region_ids: RegionIds) -> None:
-        """Rows of launches name this kernel and this table from here on."""
-        for each in range(self._num_tables, table_idx + 1):
-            self.write(Table(region_ids.table(each)))
-        self._num_tables = max(self._num_tables, table_idx + 1)
-        self.write(Kernel(idx, kernel))
 
     def rows(self, number: int) -> memoryview:
         """The rows of a file of launches, which is made if need be."""
@@ -182,14 +118,6 @@ class Ledger:
             except OSError:
                 self.stop()
         return self._files[-1][1].content.data if self._is_on else memoryview(bytearray(ROWS_BYTES))
-
-    def note_captured(self, row: Launch, table_idx: int) -> None:
-        """A launch will be replayed."""
-        self.write(Captured(row, table_idx))
-
-    def note(self, text: str) -> None:
-        """A sentence for the capture."""
-        self.write(Note(text))
 
     def forget(self, end: int) -> None:
         """The launches below number `end` are in parts, or nobody wants them."""
@@ -223,15 +151,21 @@ def accounts_in(content: np.ndarray, number: int) -> list[Account]:
     return [content.data[end - ACCOUNT_BYTES : end].cast("I") for end in ends[:number]]
 
 
+def ranks_with_arenas(directory: Path) -> set[int]:
+    """The ranks of this host whose arenas outlive them."""
+    folders = filter(None, (memory_of(directory), directory))
+    return {rank for folder in folders for rank in rank_files(folder, "arena")}
+
+
 def remove_ledger(directory: Path, rank: int) -> None:
     """Remove the files of a rank, if there are any."""
-    names = [f"rank-{rank:05d}.{kind}" for kind in ("arena", "launches-*", "ledger")]
+    names = [f"rank-{rank:05d}.{kind}" for kind in ("arena", "launches-*")]
     for folder in filter(None, (memory_of(directory), directory)):
         remove_files(folder, *names)
 
 
 def open_ledger(
-    directory: Path, rank: int, size_bytes: int, *, only_in_memory: bool = False
+    directory: Path, rank: int, size_bytes: int, journal: Journal, *, only_in_memory: bool = False
 ) -> tuple[Ledger | None, str]:
     """A ledger where there is room for it, or None and a reason.
 
@@ -252,7 +186,7 @@ def open_ledger(
     reason = f"/dev/shm has no room for {size} beside as much for others"
     for place in [folder] * is_roomy + [directory] * (not only_in_memory):
         try:
-            return Ledger(directory, place, rank, size_bytes), ""
+            return Ledger(directory, place, rank, size_bytes, journal), ""
         except OSError as error:
             remove_ledger(directory, rank)
             reason = f"{place} has no room for {size} that outlive it ({error.strerror or error})"

@@ -20,6 +20,8 @@ from kprof.capture.claims import (
     read_messages,
     unrecorded_launches,
 )
+from kprof.capture.files import reading
+from kprof.capture.journal import Begun, read_journal
 from kprof.capture.losses import (
     NO_LAUNCH_LOST,
     GaveUp,
@@ -29,7 +31,7 @@ from kprof.capture.losses import (
     sentence_of,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
-from kprof.capture.names import rank_files
+from kprof.capture.names import SAID_NAME, rank_file, rank_files
 from kprof.capture.parts import (
     SAVED,
     damaged_parts,
@@ -38,7 +40,7 @@ from kprof.capture.parts import (
     recover_rank,
 )
 from kprof.capture.set_aside import set_aside
-from kprof.capture.started import Begun, read_ranks_started
+from kprof.capture.started import read_ranks_started
 from kprof.errors import (
     CaptureError,
     KprofError,
@@ -80,8 +82,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         raise _kind_of(outcome)(why, exit_code=_exit_code(outcome))
-    if not started and rank_files(directory, "started"):
-        messages += ("how many ranks the run had is not known: no file rank-*.started is whole",)
+    messages += (*_damaged_lines(directory),)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
     world_size = max([begun.num_procs, found.world_size, *num_ranks])
     infos, hang = keep_hang(directory, infos, world_size)
@@ -145,7 +146,7 @@ def _all_infos(
     `is_under_way`, a disk that refuses again what a rank could not write ends nothing.
     """
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
-    ended = rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
+    ended = rank_files(directory, "said").keys() - {*infos, *ranks_in_use(directory)}
     gave_up = {each.rank for each in read_messages(directory) if isinstance(each, GaveUp)}
     aside = set()
     for rank in sorted(ended):
@@ -206,6 +207,20 @@ def _missing_events(directory: Path, infos: Sequence[RankInfo]) -> Iterator[str]
             yield (
                 f"rank {rank}: {num_missing:,} of {written[rank]:,} events that it wrote are lost: "
                 "files part-* of it are missing or damaged"
+            )
+
+
+def _damaged_lines(directory: Path) -> Iterator[str]:
+    """A sentence for each journal of which lines cannot be read."""
+    for rank in (None, *sorted(rank_files(directory, "said"))):
+        with reading(directory):
+            lines, num_damaged = read_journal(directory, rank)
+        if num_damaged:
+            name = SAID_NAME if rank is None else rank_file(directory, rank, SAID_NAME).name
+            yield (
+                f"{num_damaged} of {num_damaged + len(lines)} lines of {name} cannot be read, so "
+                "names of kernels or regions, clocks, losses and how many ranks the run had may be "
+                "wrong"
             )
 
 
@@ -290,10 +305,7 @@ def _nothing_recorded(
 
 def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:
     """The alignment if it covers every rank, else a sentence that says why not."""
-    try:
-        alignment = capture.read_alignment(directory)
-    except KprofError as error:
-        return None, f"the clock calibration cannot be read: {error}"
+    alignment = capture.read_alignment(directory)
     if alignment is None:
         if len(infos) == 1:
             return None, ""

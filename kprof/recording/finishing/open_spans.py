@@ -19,8 +19,9 @@ import numpy as np
 
 from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.directory import EVENT_OPEN, event_schema, write_rank_info
+from kprof.capture.journal import Ended, said
 from kprof.capture.manifest import HangNote, HungCall, RankInfo, RegionLosses
-from kprof.capture.names import events_file_name, rank_file, summary_file_name
+from kprof.capture.names import events_file_name, summary_file_name
 from kprof.capture.parts import append_events
 from kprof.capture.rank_summary import write_summary
 from kprof.clocks.offset import ticks_to_ns
@@ -96,7 +97,7 @@ def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: in
         return info
     # The events are in the file: what says more of them may be as it was.
     with contextlib.suppress(CaptureError, OSError, pa.ArrowException):
-        if rank_file(directory, info.rank, "json").exists():
+        if said(directory, info.rank, Ended):
             write_rank_info(directory, counted)
         if (directory / summary_file_name(info.rank)).exists():
             write_summary(directory, counted, world_size)

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import leave_message, ranks_in_use, repair_messages, try_lock
+from kprof.capture.claims import leave_message, ranks_in_use, try_lock
 from kprof.capture.directory import Capture
 from kprof.capture.files import check_recording
+from kprof.capture.journal import Begun, said
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Manifest
 from kprof.capture.names import (
     MANIFEST_NAME,
-    MESSAGES_NAME,
-    RECORDING_NAME,
+    SAID_NAME,
     UNFINISHED_SUFFIX,
     finished_of,
     unfinished_of,
@@ -34,14 +34,14 @@ from kprof.capture.shared_memory import (
     is_copy,
     make_memory,
 )
-from kprof.capture.started import Begun, read_begun, read_ranks_started
+from kprof.capture.started import read_ranks_started
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError, require
 from kprof.nccl.ring import RING_NAMES
 from kprof.private import copy_plain, is_locked, new_file
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
 # Any of these is left of a recording, however damaged it is.
-_NAMES: Final = (RECORDING_NAME, MESSAGES_NAME, WAITS_NAME, MANIFEST_NAME)
+_NAMES: Final = (SAID_NAME, WAITS_NAME, MANIFEST_NAME)
 _TRACES: Final = (*_NAMES, "rank-*", "part-*", RING_NAMES)
 
 
@@ -86,13 +86,12 @@ def _finished_manifest(place: Path) -> Manifest | None:
 
 
 def _begun(place: Path) -> Begun:
-    """What the recording was asked to do; a message where its file does not say it."""
-    repair_messages(place)
-    begun = read_begun(place)
-    if begun is None:
-        unknown = "the command and how many ranks it was to have are not known"
-        leave_message(place, f"{RECORDING_NAME} is damaged or missing: {unknown}")
-    return begun or Begun((), now_utc(), 1)
+    """What the recording was asked to do; a message where the journal does not say it."""
+    for begun in said(place, None, Begun):
+        return begun
+    unknown = "the command, how many ranks it was to have and what was lost are not known"
+    leave_message(place, f"{SAID_NAME} is damaged or missing: {unknown}")
+    return Begun((), now_utc(), 1)
 
 
 @contextlib.contextmanager

@@ -9,14 +9,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 import numpy as np
 
 from kprof import abi
-from kprof.capture.claims import launch_counts, leave_message
+from kprof.capture import journal
+from kprof.capture.claims import launch_counts
 from kprof.capture.files import reading
+from kprof.capture.journal import Line, read_journal
 from kprof.capture.losses import count_launches, launches_lost
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.names import events_file_name, rank_file
@@ -30,9 +31,9 @@ from kprof.capture.parts import (
     read_info,
 )
 from kprof.capture.shared_memory import find_memory
-from kprof.errors import ArenaError, RegionError
+from kprof.errors import ArenaError
 from kprof.hangs.lines import read_waits
-from kprof.private import open_plain, read_plain, remove
+from kprof.private import open_plain, remove
 from kprof.rank_memory import ARENAS_OFFSET, DISCARDED, LEDGER_HEADER, LEDGER_MAGIC, Word
 from kprof.recording.arenas import ledger
 from kprof.recording.arenas.arena_state import Handed, read_arena
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-_LINES: Final = msgspec.json.Decoder(ledger.Line)
 
 
 def salvage(directory: Path, rank: int) -> bool:
@@ -64,22 +64,18 @@ def salvage(directory: Path, rank: int) -> bool:
     with reading(directory):
         folders = filter(None, (find_memory(directory), directory))
         found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
-        lines, num_damaged = _read_lines(rank_file(directory, rank, "ledger"))
-    if found is None or not _of_kind(lines, ledger.Facts):
+        lines, _ = read_journal(directory, rank)
+    if found is None or not _of_kind(lines, journal.Facts):
         return False
     content, launches = found
     kept = _kept_parts(directory, rank)
-    if not (kept or len(launches) or _of_kind(lines, ledger.Captured)):
+    if not (kept or len(launches) or _of_kind(lines, journal.Captured)):
         return False
     waits = read_waits(directory).get(rank)
     num_unfinished = waits.num_launches - waits.num_finished if waits and waits.num_finished else 0
     slowest = found_slowest(directory, rank)
     salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished, slowest)
     salvaged.has_damaged_parts = bool(damaged_parts(directory, rank))
-    if num_damaged:
-        unknown = "names of kernels or regions may be wrong"
-        where = f"{num_damaged} of {num_damaged + len(lines)} lines of its ledger"
-        leave_message(directory, f"rank {rank}: {where} cannot be read, so {unknown}")
     salvaged.num_launches = launch_counts(directory).get(rank)
     PartWriter(directory, rank, SALVAGED_PART).save(salvaged.tables(), salvaged.info)
     return True
@@ -122,18 +118,7 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
     return data, ledger.read_launches(folder, rank, int(header["num_forgotten"]))
 
 
-def _read_lines(path: Path) -> tuple[list[ledger.Line], int]:
-    """What the JSON lines say, and how many cannot be read; nothing where there is no file."""
-    lines, texts = list[ledger.Line](), list[bytes]()
-    with contextlib.suppress(FileNotFoundError):
-        texts = [text for text in read_plain(path).split(b"\n") if text]
-    for text in texts:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RegionError):
-            lines.append(_LINES.decode(text))
-    return lines, len(texts) - len(lines)
-
-
-def _of_kind(lines: Iterable[ledger.Line], kind: type[T]) -> list[T]:
+def _of_kind(lines: Iterable[Line], kind: type[T]) -> list[T]:
     return [line for line in lines if isinstance(line, kind)]
 
 
@@ -160,7 +145,7 @@ class _Salvaged:
         rank: int,
         content: np.ndarray,
         launches: np.ndarray,
-        lines: Sequence[ledger.Line],
+        lines: Sequence[Line],
         kept: dict[int, RankInfo],
         num_unfinished: int,
         slowest: str,
@@ -172,7 +157,7 @@ class _Salvaged:
         self.num_launches: int | None = None
         header = content[: LEDGER_HEADER.itemsize].view(LEDGER_HEADER)[0]
         self._num_forgotten = int(header["num_forgotten"])
-        self._facts = _of_kind(lines, ledger.Facts)[-1]
+        self._facts = _of_kind(lines, journal.Facts)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
         self._content = content[ARENAS_OFFSET:]
@@ -197,7 +182,7 @@ class _Salvaged:
     def _make_decoder(self) -> Decoder:
         facts, region_ids = self._facts, RegionIds()
         # In the order of the rank, so that regions have the ids that they have in its parts.
-        tables = _of_kind(self._lines, ledger.Table)
+        tables = _of_kind(self._lines, journal.Table)
         # A damaged line may be equal to another one.
         idx_of = [region_ids.table_idx(table.regions) for table in tables] or [0]
         decoder = Decoder(facts.info, region_ids, facts.num_arenas, is_ring=facts.is_ring)
@@ -212,7 +197,7 @@ class _Salvaged:
         has_lost = facts.is_ring or bool(
             latest and (latest.counts.dropped or latest.counts.unsplit_launches)
         )
-        for each in _of_kind(self._lines, ledger.Captured):
+        for each in _of_kind(self._lines, journal.Captured):
             table_idx = idx_of[min(max(each.table, 0), len(idx_of) - 1)]
             region_ids.table_of_launch[each.row.launch] = table_idx
             decoder.replays.restore(each.row, self._in_parts.values(), has_lost=has_lost)
@@ -236,7 +221,7 @@ class _Salvaged:
     def info(self) -> RankInfo:
         """What is known of the rank, once all tables were read."""
         facts = self._facts
-        notes = [*facts.info.notes, *(note.text for note in _of_kind(self._lines, ledger.Note))]
+        notes = [*facts.info.notes, *(note.text for note in _of_kind(self._lines, journal.Note))]
         if facts.is_ring:
             notes.append("the end of the run: what its ring held when it ended")
         rows = self._rows()
@@ -255,7 +240,7 @@ class _Salvaged:
     def _latest_launch(self) -> int:
         """The latest launch of which anything is known, or that nobody wanted."""
         known = [*(self._launches["number_plus_1"] - 1).tolist()]
-        known += [each.row.launch for each in _of_kind(self._lines, ledger.Captured)]
+        known += [each.row.launch for each in _of_kind(self._lines, journal.Captured)]
         known += [each.launch for each in self._in_parts.values() if each.captured < 0]
         if self._facts.is_ring or self._slowest:
             known.append(self._num_forgotten - 1)
@@ -271,7 +256,7 @@ class _Salvaged:
         return "launches that had not finished"
 
     def _rows(self) -> list[Launch]:
-        names = {each.number: each.name for each in _of_kind(self._lines, ledger.Kernel)}
+        names = {each.number: each.name for each in _of_kind(self._lines, journal.Kernel)}
         rows = [
             Launch(number_plus_1 - 1, names.get(kernel, "an unknown kernel"), *fields)
             for kernel, _, *fields, number_plus_1 in self._launches.tolist()

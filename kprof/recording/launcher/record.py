@@ -33,15 +33,17 @@ from typing import Final
 import msgspec
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import launch_counts, prepare_messages, ranks_in_use
+from kprof.capture import journal
+from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.directory import Capture
+from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.names import unfinished_of
 from kprof.capture.printable import utf8
 from kprof.capture.processes import wait_until
 from kprof.capture.shared_memory import discard, make_memory, memory_of
-from kprof.capture.started import Begun, pids_here, write_begun
+from kprof.capture.started import pids_here
 from kprof.devices.build import DELAYS_VARIABLE
 from kprof.errors import CaptureError, StillRecordingError, WorkloadError, require
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
@@ -64,7 +66,6 @@ from kprof.recording.rank.process import (
     WANTED_VARIABLE,
 )
 from kprof.recording.rank.recorder import DEFAULT_ARENA_BYTES
-from kprof.recording.retention.flight import request_dump
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 
 # The payload field `peer` of our kernels has 8 bits, and its largest value means "did not fit".
@@ -246,7 +247,7 @@ def _dump_on_signal(directory: Path, request: RecordRequest, say: Say) -> None:
             if has_nccl:
                 say(f"SIGUSR1: {snapshot(directory):,} events of NCCL are saved")
             if has_ring:
-                request_dump(directory, "SIGUSR1")
+                journal.say(directory, None, journal.Dump("SIGUSR1"))
         except CaptureError as error:
             say(f"SIGUSR1: {error}")
 
@@ -373,8 +374,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
 def _prepare(directory: Path, begun: Begun) -> None:
     """Write what a recording starts with; the directory goes again where the disk refuses."""
     try:
-        write_begun(directory, begun)
-        prepare_messages(directory)
+        begin_journal(directory, begun)
     except CaptureError:
         discard(directory)
         raise

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from kprof.capture import journal
 from kprof.capture.manifest import Overhead
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
@@ -30,7 +31,6 @@ from kprof.recording.rank.process import (
     RETENTION_VARIABLE,
     TIMINGS_DIR_VARIABLE,
 )
-from kprof.recording.retention.flight import request_dump
 from kprof.recording.retention.retention import Retention
 
 # Off, on, on, off: a drift of the machine that is even in time falls on both alike.
@@ -97,7 +97,7 @@ def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
     def dump(diagnosis: str) -> None:
         # A disk that refuses ends neither the watch nor the workload.
         with contextlib.suppress(CaptureError):
-            request_dump(Path(directory), f"hang: {diagnosis}")
+            journal.say(Path(directory), None, journal.Dump(f"hang: {diagnosis}"))
 
     on_hang = dump if retention.ring_bytes else lambda _: None
     watches = [Watch(Directory(Path(directory)), after_s, is_patient=is_patient)]

@@ -11,12 +11,12 @@ from typing import Final
 
 from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.losses import count_launches, name_ranks
-from kprof.capture.names import rank_files
 from kprof.capture.parts import state_of_parts
 from kprof.capture.processes import environment_of, parents, signal_all, wait_until
 from kprof.capture.started import pids_here
 from kprof.errors import CaptureError
 from kprof.hangs.look import note_hang
+from kprof.recording.arenas.ledger import ranks_with_arenas
 from kprof.recording.rank.process import RECORD_DIR_VARIABLE
 
 Say = Callable[[str], None]
@@ -81,7 +81,7 @@ class RecordingRanks:
         # The second signal makes a rank save at once (see saver.py).
         signal_all(pids_here(directory, ranks).values(), signal.SIGINT)
         wait_until(are_all_saved, _SAVE_TIMEOUT_S)
-        outliving = rank_files(directory, "ledger").keys()
+        outliving = ranks_with_arenas(directory)
         for unsaved, what in (
             (ranks - outliving, "is lost"),
             (ranks & outliving, "is read from memory after the kill"),

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from kprof.capture import journal as journals
+from kprof.capture.journal import Journal
 from kprof.capture.manifest import MAX_TEXT, Launch
 from kprof.capture.printable import utf8
 from kprof.errors import RecorderError
@@ -88,8 +90,8 @@ class LaunchLog:
     The launches below number `end` were added. `num_outside` counts those that `is_wanted` left
     out, `num_left_out` those of `num_calls_left_out` calls that found no room. The first one was
     added at `first_launch_s` on the monotonic clock; 0.0 before. With a `ledger`, rows outlive the
-    process; `recent` holds the last NUM_RECENT of them. `introducers` get to know of a kernel with
-    its regions before rows name it.
+    process; `recent` holds the last NUM_RECENT of them. The `journal` and `introducers` get to know
+    of a kernel with its regions before rows name it.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
@@ -99,6 +101,8 @@ class LaunchLog:
         self.num_left_out = self.num_calls_left_out = 0
         self.first_launch_s = 0.0
         self.ledger: Ledger | None = None
+        self.journal: Journal | None = None
+        self._num_tables_told = 0
         self.introducers: list[Callable[[int, str, int, RegionIds], None]] = []
         self.recent = memoryview(bytearray(NUM_RECENT * RECENT_BYTES))
         self.plans: dict[tuple[str, int, int, int], Plan] = {}
@@ -234,9 +238,18 @@ class LaunchLog:
         """The number of a kernel with these regions, which rows name."""
         is_new = (name, table_idx) not in self._names
         idx = self._names.setdefault((name, table_idx), len(self._names))
+        if is_new and self.journal is not None:
+            self._tell_of_kernel(self.journal, idx, name, table_idx)
         for introduce in self.introducers if is_new else ():
             introduce(idx, name, table_idx, self.region_ids)
         return idx
+
+    def _tell_of_kernel(self, journal: Journal, idx: int, name: str, table_idx: int) -> None:
+        ids, first = self.region_ids, self._num_tables_told
+        self._num_tables_told = max(first, table_idx + 1)
+        for each in range(first, table_idx + 1):
+            journal.say(journals.Table(ids.table(each)))
+        journal.say(journals.Kernel(name, ids.table_as_merged(table_idx), idx))
 
     def _room_for(self, number: int) -> tuple[int, memoryview]:
         """Where the row of launch `number` lies."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kprof.capture.journal import Captured
+
 if TYPE_CHECKING:
-    from kprof.recording.arenas.ledger import Ledger
+    from kprof.capture.journal import Journal
     from kprof.recording.arenas.turns import Room, Turns
     from kprof.recording.launches.launch_buffer import LaunchBuffer
     from kprof.recording.launches.launch_log import Plan
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def captured_buffer(
-    keeper: Keeper, ledger: Ledger | None, plan: Plan, number: int, is_whole: bool
+    keeper: Keeper, journal: Journal, plan: Plan, number: int, is_whole: bool
 ) -> LaunchBuffer:
     """The buffer of a launch that is replayed; a pause concerns its replays.
 
@@ -22,8 +24,7 @@ def captured_buffer(
     """
     row = keeper.launches.row(number, plan)
     keeper.decoder.replays.add(row)
-    if ledger is not None:
-        ledger.note_captured(row, plan.table_idx)
+    journal.say(Captured(row, plan.table_idx))
     return keeper.turns.captured_buffer(number, plan.num_blocks * is_whole)
 
 

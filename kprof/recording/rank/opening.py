@@ -20,6 +20,7 @@ from kprof.recording.rank.waits import Waits
 from kprof.recording.retention.keeping import Keeper
 
 if TYPE_CHECKING:
+    from kprof.capture.claims import Claim
     from kprof.recording.arenas.ledger import Ledger
     from kprof.recording.launches.launch_log import LaunchLog
     from kprof.recording.retention.retention import Retention
@@ -46,29 +47,28 @@ def open_parts(
     kept: Retention,
     arena_bytes: int,
     launches: LaunchLog,
-    numbers: memoryview,
+    claim: Claim,
     *,
     has_schedule: bool,
 ) -> Parts:
-    """Measure the device and allocate the arenas. `numbers` are those of the rank's `Claim`."""
+    """Measure the device and allocate the arenas."""
     num_arenas, total_bytes = kept.num_arenas, kept.total_bytes(arena_bytes)
     place, wanted = (directory, rank), launches.wanted
     facts = RankFacts.measure(rank, device, wanted, has_schedule)
     note = facts.notes.append
     clocks = ClockKeeper(*place, device, facts.base.clock, launches)
     waits = Waits(*place, world_size, device, note)
-    home = open_home(*place, device, kept, total_bytes, note)
+    home = open_home(*place, device, kept, total_bytes, claim.journal, note)
     turns = Turns(total_bytes, device, wanted, num_arenas, waits.lines, home)
     is_ring = bool(kept.ring_bytes)
     decoder = Decoder(facts.base, launches.region_ids, num_arenas, is_ring=is_ring)
-    progress = Progress(numbers, clocks.workload_s)
+    progress = Progress(claim.progress, clocks.workload_s)
     keeper = Keeper(*place, turns, decoder, launches, facts.info, progress)
     ledger = None if home is None else home.ledger
     if ledger is not None:
         begin_ledger(ledger, keeper, kept, facts.info(decoder))
         launches.ledger = ledger
-        launches.introducers.append(ledger.introduce)
-    launches.introducers.append(waits.introduce)
+    launches.journal = claim.journal
     launches.recent = waits.recent_launches or launches.recent
     return Parts(facts, clocks, waits, turns, keeper, progress, ledger, capture_reader(device))
 

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kprof.capture.journal import Facts
 from kprof.devices.memory import HostMemory, RegisteredMemory
 from kprof.errors import KprofError
-from kprof.recording.arenas.ledger import Facts, Ledger, open_ledger
+from kprof.recording.arenas.ledger import Ledger, open_ledger
 from kprof.recording.arenas.turns import Home, Layout, geometry_of
 from kprof.recording.endings import complaints
 
 if TYPE_CHECKING:
+    from kprof.capture.journal import Journal
     from kprof.capture.manifest import RankInfo
     from kprof.recording.retention.keeping import Keeper
     from kprof.recording.retention.retention import Retention
@@ -28,6 +30,7 @@ def open_home(
     device: str,
     retention: Retention,
     arena_bytes: int,
+    journal: Journal,
     note: Callable[[str], None],
 ) -> Home | None:
     """Memory for the arenas that outlives the process; None where there is none, and `note` gets a
@@ -40,7 +43,7 @@ def open_home(
     layout = Layout(geometry_of(arena_bytes, num_arenas).size_bytes, num_arenas)
     if is_gpu and not retention.in_host_memory:
         return None
-    ledger, reason = open_ledger(directory, rank, layout.size_bytes, only_in_memory=is_gpu)
+    ledger, reason = open_ledger(directory, rank, layout.size_bytes, journal, only_in_memory=is_gpu)
     if ledger is not None:
         try:
             content = ledger.content

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
+from kprof.capture.journal import Note
 from kprof.capture.printable import utf8
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording.endings import complaints, lifetime
@@ -117,7 +118,7 @@ class Recorder(AnyRecorder):
 
         launches, is_due = self._launches, self._schedule is not None
         who = self._directory, self.rank, self.world_size, device, self._retention
-        parts = open_parts(*who, arena_bytes, launches, self._numbers, has_schedule=is_due)
+        parts = open_parts(*who, arena_bytes, launches, self._claim, has_schedule=is_due)
         self._facts, self._clocks, self._waits, self._turns = parts[:4]
         self._keeper, self._progress, self._ledger, self._is_capturing = parts[4:]
         self._observers = () if self._timer is None else (self._timer.observe,)
@@ -165,7 +166,7 @@ class Recorder(AnyRecorder):
         for observe in self._observers:
             observe(plan, number)
         if is_captured:
-            return captured_buffer(self._keeper, self._ledger, plan, number, shares_chunks)
+            return captured_buffer(self._keeper, self._claim.journal, plan, number, shares_chunks)
         arena = self._turns.active
         if self._has_filter:
             return arena.filtered_buffer(number, plan.num_blocks, plan.tracks_per_block)
@@ -381,8 +382,7 @@ class Recorder(AnyRecorder):
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         text = utf8(text)
         self._facts.notes.append(text)
-        if self._ledger is not None:
-            self._ledger.note(text)
+        self._claim.journal.say(Note(text))
 
     def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the

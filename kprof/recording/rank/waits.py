@@ -35,7 +35,6 @@ from kprof.recording.rank import saver
 
 if TYPE_CHECKING:
     from kprof.devices.memory import Memory
-    from kprof.recording.launches.region_ids import RegionIds
     from kprof.recording.retention.keeping import Keeper
 
 _LINES_BYTES: Final = NUM_LINES * WAIT_LINE.itemsize
@@ -136,11 +135,6 @@ class Waits:
             self._copied = allocate(_LINES_BYTES, device)
             self._copied.prepare_to_peek()
             return self._copied.address
-
-    def introduce(self, idx: int, kernel: str, table_idx: int, region_ids: RegionIds) -> None:
-        """Launches are of this kernel and this table from here on."""
-        if self._writer is not None:
-            self._writer.introduce(idx, kernel, region_ids.table_as_merged(table_idx))
 
     @property
     def recent_launches(self) -> memoryview | None:

@@ -2,13 +2,10 @@
 
     launches ──> active ──switch──> retired ... retired ──> the oldest is emptied unread
 
-Any rank, or kprof itself, may ask all ranks for a dump. Each request is a file:
-
-    run.kprof.unfinished/dump-00000.json      the first one; every rank looks for the next one
-
-A rank that sees a request retires its active arena in its next call of the recorder, and writes all
-retired ones. A rank that makes no call for two seconds may hang. It saves a copy of what its arenas
-hold, as it does before it is killed.
+Any rank, or kprof itself, may ask all ranks for a dump: it adds a line to the journal of the
+recording, in which every rank looks for the next one. A rank that sees a request retires its active
+arena in its next call of the recorder, and writes all retired ones. A rank that makes no call for
+two seconds may hang. It saves a copy of what its arenas hold, as it does before it is killed.
 """
 
 from __future__ import annotations
@@ -19,11 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from kprof.capture.output import writing
+from kprof.capture.journal import Dump, said, say
 from kprof.errors import CaptureError
-from kprof.private import held, read_plain
 from kprof.recording.arenas.turns import Used
 from kprof.recording.endings import complaints
 from kprof.recording.retention.call_lengths import SlowCalls
@@ -35,41 +29,10 @@ from kprof.recording.retention.retention import NUM_RETIRED_OF_RING, Retention
 _MAX_PATIENCE: Final = 40
 
 
-class Dump(msgspec.Struct, frozen=True):
-    """A request to write what the rings hold. `rank` asked for it; -1 is kprof itself."""
-
-    why: str
-    rank: int = -1
-
-
-# Made here, not by the threads that use it: see kprof.capture.manifest.
-_DUMPS: Final = msgspec.json.Decoder(Dump)
-
-
-def request_dump(directory: Path, why: str, rank: int = -1) -> None:
-    """Ask all ranks that record into `directory` for a dump; raises CaptureError where the disk
-    refuses."""
-    number = 0
-    with writing(directory):
-        while True:
-            try:
-                with held(directory) as here:
-                    file = _dump_path(here, number).open("xb")
-                break
-            except FileExistsError:
-                number += 1
-        with file:
-            file.write(msgspec.json.encode(Dump(why, rank)))
-
-
-def _dump_path(directory: Path, number: int) -> Path:
-    return directory / f"dump-{number:05d}.json"
-
-
 def ask_for_dump(directory: Path, why: str, rank: int) -> None:
     """Ask all ranks for a dump; complains where the disk refuses."""
     try:
-        request_dump(directory, why, rank)
+        say(directory, None, Dump(why, rank))
     except CaptureError as error:
         complaints.complain(f"rank {rank}: no dump ({why}): {error}")
 
@@ -168,14 +131,10 @@ class FlightRecorder(Drainer):
 
     def _see_request(self) -> None:
         if self._wanted is None:
-            path = _dump_path(self._keeper.directory, self._num_seen)
-            if not path.exists():
+            wanted = said(self._keeper.directory, None, Dump)
+            if len(wanted) <= self._num_seen:
                 return
-            try:
-                self._wanted = _DUMPS.decode(read_plain(path))
-            except msgspec.DecodeError:
-                # Somebody is still writing it.
-                return
+            self._wanted = wanted[self._num_seen]
             self._num_seen += 1
             self._patience, self._has_noted = _MAX_PATIENCE, False
             self.is_due = True

@@ -22,6 +22,7 @@ from kprof.capture.directory import (
     write_rank_events,
     write_rank_info,
 )
+from kprof.capture.journal import say
 from kprof.capture.manifest import (
     Alignment,
     ArenaUse,
@@ -33,7 +34,6 @@ from kprof.capture.manifest import (
     RankInfo,
     RankStarted,
 )
-from kprof.capture.started import write_rank_started
 from kprof.recording.launches.delays import Delays
 from kprof.recording.rank.process import delays_of_environment
 from kprof.regions import parse_regions
@@ -92,7 +92,7 @@ def main() -> int:
         Alignment("test", 0, tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in RANKS)),
     )
     for rank in RANKS:
-        write_rank_started(directory, RankStarted(rank, len(RANKS), "host0", os.getpid()))
+        say(directory, rank, RankStarted(rank, len(RANKS), "host0", os.getpid()))
         rows = [
             {
                 "rank": rank,

@@ -18,6 +18,7 @@ from kprof.capture.directory import (
     write_rank_events,
     write_rank_info,
 )
+from kprof.capture.journal import say
 from kprof.capture.manifest import (
     Alignment,
     ArenaUse,
@@ -28,7 +29,6 @@ from kprof.capture.manifest import (
     RankInfo,
     RankStarted,
 )
-from kprof.capture.started import write_rank_started
 from kprof.regions import parse_regions
 
 REGIONS = """
@@ -90,7 +90,7 @@ def main() -> int:
     directory = Path(os.environ["KPROF_RECORD_DIR"])
     for rank in arguments.started:
         world_size = arguments.world_size or len(arguments.started)
-        write_rank_started(directory, RankStarted(rank, world_size, "host0", os.getpid()))
+        say(directory, rank, RankStarted(rank, world_size, "host0", os.getpid()))
     for message in arguments.message:
         leave_message(directory, message)
     if arguments.aligned:

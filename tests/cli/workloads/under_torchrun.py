@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import kprof
+from kprof.capture.started import read_ranks_started
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
     recorder.launch("kernel")
     directory = Path(os.environ["KPROF_RECORD_DIR"])
     # Everybody has a recorder before anything happens.
-    while len(list(directory.glob("rank-*.started"))) < int(os.environ["WORLD_SIZE"]):
+    while len(read_ranks_started(directory)) < int(os.environ["WORLD_SIZE"]):
         time.sleep(0.01)
     if sys.argv[1:] == ["die"] and os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,214 @@
+"""What is said while a recording is made: journals of JSON lines, which are only ever appended to.
+
+    run.kprof.unfinished/
+      said                what concerns all: Begun, Note, GaveUp, Dump; anybody writes
+      rank-00003.said     RankStarted, Facts, Table, Kernel, Captured, Note, Aligned, Ended; the
+                          rank writes, and when it has ended whoever finishes the capture
+
+A line is there when it was written, whatever comes then. One that a kill or a full disk cut short
+is skipped, and spoils no other. The first journal ends with zeros, which lines replace: space that
+is reserved while there is some, so that a rank can say that the disk is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from kprof.capture.files import MAX_JSON_BYTES
+from kprof.capture.losses import GaveUp
+from kprof.capture.manifest import Alignment, Launch, RankInfo, RankStarted, Text, WorldSize
+from kprof.capture.names import SAID_NAME, rank_file, rank_files
+from kprof.capture.output import writing
+from kprof.errors import CaptureError, RegionError
+from kprof.private import new_file, opened, read_plain
+from kprof.regions import RegionTable
+
+RESERVED_BYTES: Final = 16 << 10
+
+
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """What a recording was asked to do, said before the workload starts."""
+
+    command: tuple[Text, ...]
+    created_utc: Text
+    num_procs: WorldSize
+
+
+class Dump(msgspec.Struct, frozen=True, tag="dump"):
+    """A request to write what the rings hold. `rank` asked for it; -1 is kprof itself."""
+
+    why: str
+    rank: int = -1
+
+
+class Facts(msgspec.Struct, frozen=True, tag="facts"):
+    """What is known when the recorder opens. `info` has no launches.
+
+    `arena_bytes` is the size of each of `num_arenas` arenas.
+    """
+
+    info: RankInfo
+    arena_bytes: int
+    num_arenas: int
+    is_ring: bool
+    switches: bytes
+    lines: tuple[int, int, int, int, int]
+
+
+class Table(msgspec.Struct, frozen=True, tag="table"):
+    """The next region table."""
+
+    regions: RegionTable
+
+
+class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
+    """Launches name it by `number`. Its regions have the names that they have among all."""
+
+    name: str
+    regions: RegionTable
+    number: int = 0
+
+
+class Captured(msgspec.Struct, frozen=True, tag="captured"):
+    """A launch that will be replayed; `table` is the index of its regions."""
+
+    row: Launch
+    table: int
+
+
+class Note(msgspec.Struct, frozen=True, tag="note"):
+    """A sentence for the capture."""
+
+    text: str
+
+
+class Aligned(msgspec.Struct, frozen=True, tag="aligned"):
+    """The clocks of all ranks, by rank 0; a later one replaces an earlier one."""
+
+    alignment: Alignment
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """What the recorder knew at its end, and what finishing has added; the last one counts."""
+
+    info: RankInfo
+
+
+_OfAll = Begun | Dump | GaveUp | Note
+Line = _OfAll | RankStarted | Facts | Table | Kernel | Captured | Aligned | Ended
+T = TypeVar("T", bound=Line)
+# Made here, not by the threads that use it: see kprof.capture.manifest.
+_LINES: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
+
+
+class Journal:
+    """A new journal of a rank, which its process writes. `on_refusal` is called when the disk has
+    refused a line."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory, self._rank = directory, rank
+        self._pid = os.getpid()
+        self.on_refusal: Callable[[], None] = lambda: None
+        os.close(new_file(rank_file(directory, rank, "said")))
+
+    def say(self, line: Line) -> None:
+        """Add a line; what is recorded is worth more than one that the disk refuses.
+
+        A forked child says nothing here.
+        """
+        if os.getpid() != self._pid:
+            return
+        try:
+            say(self._directory, self._rank, line)
+        except CaptureError:
+            self.on_refusal()
+
+
+def _path_of(directory: Path, rank: int | None) -> Path:
+    return directory / SAID_NAME if rank is None else rank_file(directory, rank, "said")
+
+
+def begin_journal(directory: Path, begun: Begun) -> None:
+    """Begin the journal of a recording; raises CaptureError."""
+    path = _path_of(directory, None)
+    with writing(path), os.fdopen(new_file(path), "wb") as file:
+        file.write(bytes(RESERVED_BYTES))
+    say(directory, None, begun)
+
+
+def say(directory: Path, rank: int | None, line: Line) -> None:
+    """Add a line to the journal of a rank, or of all (None); raises CaptureError."""
+    path = _path_of(directory, rank)
+    with writing(path):
+        append(path, line)
+
+
+def append(path: Path, line: Line) -> None:
+    """Add a line to a journal; raises OSError."""
+    # The line before may have been cut short.
+    content = b"\n" + msgspec.json.encode(line)
+    with opened(path, os.O_RDWR | os.O_CREAT) as file, _locked(file):
+        end = os.fstat(file).st_size
+        reserved = os.pread(file, RESERVED_BYTES, max(0, end - RESERVED_BYTES))
+        end -= len(reserved) - len(reserved.rstrip(b"\0"))
+        while content:
+            num_written = os.pwrite(file, content, end)
+            content, end = content[num_written:], end + num_written
+
+
+@contextlib.contextmanager
+def _locked(file: int) -> Iterator[None]:
+    """One process at a time adds a line, where the file system has locks."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        # A child that was forked meanwhile has the lock as well.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def read_journal(directory: Path, rank: int | None) -> tuple[list[Line], int]:
+    """All that is in a journal, and how many lines cannot be read. Raises OSError."""
+    texts, lines = _texts(_path_of(directory, rank)), list[Line]()
+    for text in texts:
+        with contextlib.suppress(*_DAMAGED):
+            lines.append(_LINES.decode(text))
+    return lines, len(texts) - len(lines)
+
+
+def said(directory: Path, rank: int | None, kind: type[T]) -> list[T]:
+    """What is said of one kind, as far as it can be read. Other lines are not decoded."""
+    begin = b'{"type":"%s"' % str(kind.__struct_config__.tag).encode()
+    found: list[T] = []
+    with contextlib.suppress(OSError):
+        for text in _texts(_path_of(directory, rank)):
+            if text.startswith(begin):
+                with contextlib.suppress(*_DAMAGED):
+                    found.append(_LINES.decode(text))  # type: ignore[arg-type]
+    return found
+
+
+def last_said(directory: Path, kind: type[T]) -> dict[int, T]:
+    """The last line of one kind of every rank that has one."""
+    ranks = sorted(rank_files(directory, "said"))
+    found = {rank: said(directory, rank, kind) for rank in ranks}
+    return {rank: lines[-1] for rank, lines in found.items() if lines}
+
+
+_DAMAGED: Final = (msgspec.DecodeError, UnicodeDecodeError, RegionError, RecursionError)
+
+
+def _texts(path: Path) -> list[bytes]:
+    content = b""
+    with contextlib.suppress(FileNotFoundError):
+        content = read_plain(path, MAX_JSON_BYTES).rstrip(b"\0")
+    return [text for text in content.split(b"\n") if text]
