@@ -1,6 +1,6 @@
 """The memory that a rank shares with whoever watches it, and with whoever finds it dead.
 
-    rank-00003.live              LIVE_BYTES: numbers of 64 bits, see `Live`
+    rank-00003.live              LIVE_BYTES: numbers of 64 bits, see `Live`; then Python stacks
     rank-00003.waits             what a look for hangs needs:
         0        HANG_HEADER
         4096     RECENT x NUM_RECENT       launch n in row n % NUM_RECENT

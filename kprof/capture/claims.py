@@ -54,6 +54,8 @@ class Claim:
                 # A process that died, or ran another program (exec).
                 leave_message(directory, _keep_predecessor(directory, rank, num_launches))
             with writing(path):
+                # What an earlier process has told does not count.
+                os.ftruncate(file, LIVE_BYTES)
                 # Real bytes: a hole in the file means SIGBUS when the disk is full.
                 begin = 0
                 while begin < LIVE_BYTES:
@@ -150,7 +152,7 @@ def _whole_numbers(directory: Path) -> dict[int, tuple[int, ...]]:
     for rank, numbers in live_numbers(directory, Live.REMOVED + 1).items():
         with contextlib.suppress(OSError):
             size_bytes = rank_file(directory, rank, "live").stat().st_size
-            if size_bytes == LIVE_BYTES and max(numbers) <= MAX_COUNT:
+            if size_bytes >= LIVE_BYTES and max(numbers) <= MAX_COUNT:
                 whole[rank] = numbers
     return whole
 

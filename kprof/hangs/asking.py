@@ -23,6 +23,7 @@ from kprof.errors import require
 from kprof.hangs.lines import read_answer, read_waits
 from kprof.hangs.stacks import parse_stack
 from kprof.private import read_plain
+from kprof.rank_memory import LIVE_BYTES
 
 _TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.02
@@ -63,8 +64,10 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
 
 
 def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:
-    paths = {rank: path for rank, path in rank_files(directory, "stack").items() if rank in pids}
+    paths = {rank: path for rank, path in rank_files(directory, "live").items() if rank in pids}
     before = {rank: path.stat().st_size for rank, path in paths.items()}
+    # The others have no handler: the signal would end them.
+    paths = {rank: path for rank, path in paths.items() if before[rank] > LIVE_BYTES}
     for rank in paths:
         signal_all([pids[rank]], STACKS_SIGNAL)
     answers: dict[int, tuple[str, ...]] = {}

@@ -1,5 +1,6 @@
 """The Python stacks of ranks: faulthandler writes them when it gets STACKS_SIGNAL, also while the
-rank waits for a kernel or holds the interpreter lock.
+rank waits for a kernel or holds the interpreter lock. They stand at the end of `rank-N.live`, which
+is longer than its numbers once the rank may be asked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import IO, Final
 
 from kprof.capture.names import rank_file
 from kprof.capture.processes import STACKS_SIGNAL
-from kprof.private import move, new_file
+from kprof.private import open_plain
 
 # Frames of installed packages, of Python itself and of kprof say little to who wrote the workload.
 _LIBRARY: Final = re.compile(
@@ -26,18 +27,17 @@ _file: IO[bytes] | None = None
 
 
 def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
-    """Let others ask this process for its stacks, in place of an earlier file of this process; None
+    """Let others ask this process for its stacks, in place of an earlier rank of this process; None
     where the disk refuses."""
     global _file
-    path = rank_file(directory, rank, "stack")
-    temporary = path.with_suffix(".tmp")
     try:
-        file = os.fdopen(new_file(temporary), "wb")
+        opened = open_plain(rank_file(directory, rank, "live"), os.O_WRONLY | os.O_APPEND)
+        file = os.fdopen(opened, "wb", buffering=0)
         # Only of the main thread, which gets the signal: reading the stack of a thread that runs is
         # a race that ends the process.
         faulthandler.register(STACKS_SIGNAL, file=file, all_threads=False)
-        # Others send the signal as soon as the file is there; without a handler it would kill.
-        move(temporary, path)
+        # Others send the signal from here on; without a handler it would kill.
+        file.write(b"\n")
     except OSError:
         return None
     if _file is not None:

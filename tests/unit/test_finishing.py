@@ -103,7 +103,7 @@ def test_a_damaged_file_of_a_rank_does_not_hinder_the_others(
     (tmp_path / "rank-00000.said").write_bytes(content)
     manifest = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None)
     assert manifest.ranks[0].cut_short == ON_A_GPU
-    assert "1 of 1 lines of its journal cannot be read" in manifest.messages[-1]
+    assert "1 of 1 lines of rank-00000.said cannot be read" in manifest.messages[-1]
 
 
 def test_what_outlives_a_rank_is_not_called_lost(

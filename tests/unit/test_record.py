@@ -370,7 +370,7 @@ def test_a_damaged_calibration_does_not_lose_the_events(tmp_path):
         runpy.run_path({RANKS!r}, run_name="__main__")
     """)
     recording = record(RecordRequest(("python", "-c", damage), tmp_path / "run.kprof"))
-    assert "1 of 3 lines of its journal cannot be read" in " ".join(
+    assert "1 of 3 lines of rank-00000.said cannot be read" in " ".join(
         recording.capture.manifest.messages
     )
     assert Trace.open(recording.capture).num_events() == 4

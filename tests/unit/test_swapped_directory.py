@@ -31,7 +31,7 @@ NAMES = (
     "a.tmp",
     "nccl-thesis",
     "part-00000-00000.parquet",
-    *(f"rank-00000.{kind}" for kind in ("parquet", "said", "live", "stack")),
+    *(f"rank-00000.{kind}" for kind in ("parquet", "said", "live")),
     f"{WAITS_NAME}/rank-00000.waits",
     f"{WAITS_NAME}/chapter-1",
 )
