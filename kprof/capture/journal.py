@@ -2,8 +2,8 @@
 
     run.kprof.unfinished/
       said                what concerns all: Begun, Note, GaveUp, Dump; anybody writes
-      rank-00003.said     RankStarted, Facts, Table, Kernel, Captured, Note, Aligned, Ended; the
-                          rank writes, and when it has ended whoever finishes the capture
+      rank-00003.said     RankStarted, Facts, Table, Kernel, Captured, Note, Answer, Aligned, Ended;
+                          the rank writes, and when it has ended whoever finishes the capture
 
 A line is there when it was written, whatever comes then. One that a kill or a full disk cut short
 is skipped, and spoils no other. The first journal ends with zeros, which lines replace: space that
@@ -89,6 +89,14 @@ class Note(msgspec.Struct, frozen=True, tag="note"):
     text: str
 
 
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """What a rank said when it was asked. Rows, as bytes: launch and block of the tracks that had
+    begun, and the announced spans that were open (SPAN of kprof.hangs.announced)."""
+
+    tracks: bytes = b""
+    spans: bytes = b""
+
+
 class Aligned(msgspec.Struct, frozen=True, tag="aligned"):
     """The clocks of all ranks, by rank 0; a later one replaces an earlier one."""
 
@@ -102,7 +110,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 _OfAll = Begun | Dump | GaveUp | Note
-Line = _OfAll | RankStarted | Facts | Table | Kernel | Captured | Aligned | Ended
+Line = _OfAll | RankStarted | Facts | Table | Kernel | Captured | Answer | Aligned | Ended
 T = TypeVar("T", bound=Line)
 # Made here, not by the threads that use it: see kprof.capture.manifest.
 _LINES: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)

@@ -3,9 +3,8 @@
     line     the chunk in which the track was when a span began ──> its header: launch, block, warp
     records  one of the same track with the same start and region: the span has ended
 
-The rank writes what it finds next to its records, for whoever looks for a hang:
-
-    run.kprof.unfinished/rank-00003.answer   `spans`: SPAN x n, in the order in which they began
+The rank says what it finds in its journal, for whoever looks for a hang: the `spans` of an Answer,
+SPAN x n, in the order in which they began.
 """
 
 from __future__ import annotations

@@ -24,7 +24,14 @@ from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.capture.started import read_ranks_started
 from kprof.hangs.announced import SPAN
 from kprof.hangs.asking import Answers
-from kprof.hangs.lines import RankWaits, read_answer, read_kernels, read_waits, rows_in
+from kprof.hangs.lines import (
+    RankWaits,
+    blocks_begun,
+    read_answer,
+    read_kernels,
+    read_waits,
+    rows_in,
+)
 from kprof.hangs.state import (
     Call,
     Condition,
@@ -213,7 +220,7 @@ def _read_records(directory: Path, rank: int) -> Records | None:
     return Records(
         num_events,
         tuple(sent for events in reversed(found) for sent in events.sent),
-        read_answer(directory, rank).blocks_begun(),
+        blocks_begun(read_answer(directory, rank)),
         _always_first([order for events in found for order in events.orders]),
         last_event,
     )

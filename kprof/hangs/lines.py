@@ -5,7 +5,6 @@
       rank-00003.arena       see kprof.recording.arenas.ledger
     run.kprof.unfinished/
       rank-00003.waits       the same where it has no room in shared memory
-      rank-00003.answer      what the rank said when it was asked: Answer, as MessagePack
 
 It outlives the process that writes it: whoever reads it needs no GPU, no interpreter lock and no
 answer. A GPU that cannot write to such a file has lines of its own, which are copied when somebody
@@ -19,13 +18,11 @@ import os
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
-from kprof.capture.journal import Kernel, said
+from kprof.capture.journal import Answer, Kernel, said, say
 from kprof.capture.names import rank_file, rank_files
-from kprof.capture.output import completing
 from kprof.capture.shared_memory import is_in_memory, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
@@ -49,20 +46,13 @@ _RETURNS_WHEN_DONE: Final = word_of(HANG_HEADER, "returns_when_done")
 _SAVE_SIGNAL: Final = word_of(HANG_HEADER, "save_signal")
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Rows, as bytes: launch and block of the tracks that had begun, and the announced spans that
-    were open (SPAN of announced.py)."""
-
-    tracks: bytes = b""
-    spans: bytes = b""
-
-    def blocks_begun(self) -> dict[int, frozenset[int]]:
-        """The blocks that had begun, by launch."""
-        pairs = rows_in(self.tracks, np.dtype("(2,)<u4"))
-        return {
-            int(launch): frozenset(pairs[pairs[:, 0] == launch, 1].tolist())
-            for launch in np.unique(pairs[:, 0])
-        }
+def blocks_begun(answer: Answer) -> dict[int, frozenset[int]]:
+    """The blocks that had begun, by launch."""
+    pairs = rows_in(answer.tracks, np.dtype("(2,)<u4"))
+    return {
+        int(launch): frozenset(pairs[pairs[:, 0] == launch, 1].tolist())
+        for launch in np.unique(pairs[:, 0])
+    }
 
 
 def rows_in(content: bytes, kind: np.dtype) -> np.ndarray:
@@ -94,17 +84,16 @@ def write_answer(directory: Path, rank: int, tracks: list[np.ndarray], spans: np
     """Say which blocks had begun, as `tracks_in` found them, and which announced spans are open;
     nothing where the disk refuses."""
     pairs = np.concatenate([np.empty((0, 2), np.uint32), *tracks]).astype("<u4")
-    answer = msgspec.msgpack.encode(Answer(pairs.tobytes(), spans.tobytes()))
-    path = rank_file(directory, rank, "answer")
-    with contextlib.suppress(CaptureError), completing(path) as temporary:
-        temporary.write_bytes(answer)
+    answer = Answer(pairs.tobytes(), spans.tobytes())
+    # What hangs says the same again and again.
+    if answer != read_answer(directory, rank):
+        with contextlib.suppress(CaptureError):
+            say(directory, rank, answer)
 
 
 def read_answer(directory: Path, rank: int) -> Answer:
-    """What the rank said last; nothing where it said nothing, or the file is damaged."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.msgpack.decode(read_plain(rank_file(directory, rank, "answer")), type=Answer)
-    return Answer()
+    """What the rank said last; nothing where it said nothing, or the line is damaged."""
+    return next(reversed(said(directory, rank, Answer)), Answer())
 
 
 def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:

@@ -212,7 +212,7 @@ def test_a_full_disk_names_the_file_and_the_remedy(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(CaptureError, match=r"rank-00000\.said: No space left.*free some space"):
         write_rank_info(tmp_path, builder().manifest().ranks[0])
 

@@ -14,6 +14,7 @@ import pytest
 import kprof
 from kprof import private
 from kprof.abi import BLOCK_TRACK_WARP, NO_LINES, WAIT_LINE
+from kprof.capture.journal import Answer
 from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_garbage
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
@@ -23,8 +24,8 @@ from kprof.hangs.evidence import read_run
 from kprof.hangs.lines import (
     HANG_BYTES,
     NUM_LINES,
-    Answer,
     WaitsWriter,
+    blocks_begun,
     read_answer,
     read_kernels,
     read_waits,
@@ -220,9 +221,9 @@ def test_an_answer_is_read_whole_or_not_at_all(run: Path) -> None:
     tracks = [np.array([[4, 1], [4, 2]], np.uint32), np.array([[5, 0]], np.uint32)]
     write_answer(run, 0, tracks, np.zeros(1, SPAN))
     answer = read_answer(run, 0)
-    assert answer.blocks_begun() == {4: frozenset({1, 2}), 5: frozenset({0})}
+    assert blocks_begun(answer) == {4: frozenset({1, 2}), 5: frozenset({0})}
     assert answer.spans == bytes(SPAN.itemsize)
-    path = run / "rank-00000.answer"
+    path = run / "rank-00000.said"
     path.write_bytes(path.read_bytes()[:-1])
     assert read_answer(run, 0) == Answer()
 
@@ -232,5 +233,5 @@ def test_a_finished_capture_has_none_of_it(tmp_path: Path, memory: Path) -> None
         recorder.launch("combine", REGIONS)
         recorder.explain_timeout(1.0)
     kept = {path.name for path in (tmp_path / "run.kprof").iterdir()}
-    assert not [name for name in kept if name.endswith((".waits", ".said", ".answer"))]
+    assert not [name for name in kept if name.endswith((".waits", ".said"))]
     assert list(private.memory_root().iterdir()) == []

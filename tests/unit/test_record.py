@@ -186,8 +186,8 @@ def test_a_rank_that_outlives_a_session_is_named_by_its_process(tmp_path):
 
     def record_nothing() -> None:
         with session(tmp_path / "run.kprof") as directory:
-            announce_rank(directory, 0, 1)
             claims.append(Claim(directory, 0))
+            announce_rank(directory, 0, 1)
 
     with pytest.raises(WorkloadError, match=rf"may still record \(process {os.getpid()}\): when"):
         record_nothing()
