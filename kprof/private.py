@@ -235,6 +235,17 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
+def try_lock(file: int) -> bool:
+    """Whether nobody else holds the lock. Always true on a file system without locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def is_locked(path: Path) -> bool:
     """Whether a living process has locked a file or directory."""
     kind = os.O_DIRECTORY if path.is_dir() else 0

@@ -11,7 +11,6 @@ may still write.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import struct
@@ -32,7 +31,7 @@ from kprof.capture.set_aside import set_aside
 from kprof.capture.started import read_ranks_started
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import CaptureError, RankTakenError
-from kprof.private import is_locked, open_plain, read_plain
+from kprof.private import is_locked, open_plain, read_plain, try_lock
 from kprof.rank_memory import LIVE_BYTES, Live
 
 
@@ -107,17 +106,6 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file, LIVE_BYTES)
     finally:
         os.close(file)
-
-
-def try_lock(file: int) -> bool:
-    """Whether nobody else holds the lock. Always true on a file system without locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _taken(directory: Path, rank: int) -> str:

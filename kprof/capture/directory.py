@@ -223,11 +223,6 @@ def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
     )
 
 
-def write_alignment(directory: Path, alignment: Alignment) -> None:
-    """Keep a calibration; a later one replaces an earlier one. Raises CaptureError."""
-    say(directory, 0, Aligned(alignment))
-
-
 def read_alignment(directory: Path) -> Alignment | None:
     """The alignment of an unfinished capture, or None when no calibration ran."""
     calibrations = said(directory, 0, Aligned)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -27,10 +28,12 @@ from kprof.capture.manifest import Alignment, Launch, RankInfo, RankStarted, Tex
 from kprof.capture.names import SAID_NAME, rank_file, rank_files
 from kprof.capture.output import writing
 from kprof.errors import CaptureError, RegionError
-from kprof.private import new_file, opened, read_plain
+from kprof.private import new_file, opened, read_plain, try_lock
 from kprof.regions import RegionTable
 
 RESERVED_BYTES: Final = 16 << 10
+_PATIENCE_S: Final = 5.0
+_POLL_S: Final = 0.001
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -139,13 +142,14 @@ class Journal:
             self.on_refusal()
 
 
-def _path_of(directory: Path, rank: int | None) -> Path:
+def journal_path(directory: Path, rank: int | None) -> Path:
+    """The journal of a rank, or of all (None)."""
     return directory / SAID_NAME if rank is None else rank_file(directory, rank, "said")
 
 
 def begin_journal(directory: Path, begun: Begun) -> None:
     """Begin the journal of a recording; raises CaptureError."""
-    path = _path_of(directory, None)
+    path = journal_path(directory, None)
     with writing(path), os.fdopen(new_file(path), "wb") as file:
         file.write(bytes(RESERVED_BYTES))
     say(directory, None, begun)
@@ -153,7 +157,7 @@ def begin_journal(directory: Path, begun: Begun) -> None:
 
 def say(directory: Path, rank: int | None, line: Line) -> None:
     """Add a line to the journal of a rank, or of all (None); raises CaptureError."""
-    path = _path_of(directory, rank)
+    path = journal_path(directory, rank)
     with writing(path):
         append(path, line)
 
@@ -162,7 +166,10 @@ def append(path: Path, line: Line) -> None:
     """Add a line to a journal; raises OSError."""
     # The line before may have been cut short.
     content = b"\n" + msgspec.json.encode(line)
-    with opened(path, os.O_RDWR | os.O_CREAT) as file, _locked(file):
+    # Threads of a rank need no lock for that, nor has its journal zeros at its end.
+    is_shared = path.name == SAID_NAME
+    how = os.O_RDWR | os.O_CREAT | (0 if is_shared else os.O_APPEND)
+    with opened(path, how) as file, _locked(file) if is_shared else contextlib.nullcontext():
         end = os.fstat(file).st_size
         reserved = os.pread(file, RESERVED_BYTES, max(0, end - RESERVED_BYTES))
         end -= len(reserved) - len(reserved.rstrip(b"\0"))
@@ -173,9 +180,14 @@ def append(path: Path, line: Line) -> None:
 
 @contextlib.contextmanager
 def _locked(file: int) -> Iterator[None]:
-    """One process at a time adds a line, where the file system has locks."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """One process at a time adds a line, where the file system has locks.
+
+    One that was stopped meanwhile, or whose signal handler says something, does not hinder others
+    for long.
+    """
+    end_s = time.monotonic() + _PATIENCE_S
+    while not try_lock(file) and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
     try:
         yield
     finally:
@@ -186,7 +198,7 @@ def _locked(file: int) -> Iterator[None]:
 
 def read_journal(directory: Path, rank: int | None) -> tuple[list[Line], int]:
     """All that is in a journal, and how many lines cannot be read. Raises OSError."""
-    texts, lines = _texts(_path_of(directory, rank)), list[Line]()
+    texts, lines = _texts(journal_path(directory, rank)), list[Line]()
     for text in texts:
         with contextlib.suppress(*_DAMAGED):
             lines.append(_LINES.decode(text))
@@ -198,7 +210,7 @@ def said(directory: Path, rank: int | None, kind: type[T]) -> list[T]:
     begin = b'{"type":"%s"' % str(kind.__struct_config__.tag).encode()
     found: list[T] = []
     with contextlib.suppress(OSError):
-        for text in _texts(_path_of(directory, rank)):
+        for text in _texts(journal_path(directory, rank)):
             if text.startswith(begin):
                 with contextlib.suppress(*_DAMAGED):
                     found.append(_LINES.decode(text))  # type: ignore[arg-type]

@@ -107,13 +107,14 @@ class ClockKeeper:
 
     def write(self) -> None:
         """Write the alignment through all calibrations so far, on rank 0."""
-        from kprof.capture.directory import write_alignment
+        from kprof.capture.journal import Aligned, say
         from kprof.clocks.alignment import align_clocks
 
         if self._rank != 0 or self.calibrator is None or not self.calibrator.calibrations:
             return
         method, calibrations = self.calibrator.method, self.calibrator.calibrations
-        write_alignment(self._directory, align_clocks(method, 0, calibrations, self._outside()))
+        alignment = align_clocks(method, 0, calibrations, self._outside())
+        say(self._directory, 0, Aligned(alignment))
 
     def _outside(self) -> Outside:
         from kprof.clocks.path import ALL_INSIDE, Outside

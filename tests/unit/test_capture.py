@@ -19,12 +19,11 @@ from kprof.capture.directory import (
     finish_capture,
     read_alignment,
     read_rank_infos,
-    write_alignment,
     write_rank_events,
     write_rank_info,
     writing_events,
 )
-from kprof.capture.journal import say
+from kprof.capture.journal import Aligned, say
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
 from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.started import read_ranks_started
@@ -252,8 +251,8 @@ def test_ranks_started_are_read_in_order(tmp_path):
 def test_the_last_calibration_counts(tmp_path):
     assert read_alignment(tmp_path) is None
     first, second = (Alignment(name, 0, ()) for name in ("first", "second"))
-    write_alignment(tmp_path, first)
-    write_alignment(tmp_path, second)
+    say(tmp_path, 0, Aligned(first))
+    say(tmp_path, 0, Aligned(second))
     assert read_alignment(tmp_path) == second
 
 

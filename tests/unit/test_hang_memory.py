@@ -233,5 +233,5 @@ def test_a_finished_capture_has_none_of_it(tmp_path: Path, memory: Path) -> None
         recorder.launch("combine", REGIONS)
         recorder.explain_timeout(1.0)
     kept = {path.name for path in (tmp_path / "run.kprof").iterdir()}
-    assert not [name for name in kept if name.endswith((".waits", ".said"))]
+    assert not [name for name in kept if name.endswith((".waits", "said"))]
     assert list(private.memory_root().iterdir()) == []

@@ -21,7 +21,7 @@ from kprof.capture.claims import (
     unrecorded_launches,
 )
 from kprof.capture.files import reading
-from kprof.capture.journal import Begun, read_journal
+from kprof.capture.journal import Begun, journal_path, read_journal
 from kprof.capture.losses import (
     NO_LAUNCH_LOST,
     GaveUp,
@@ -31,7 +31,7 @@ from kprof.capture.losses import (
     sentence_of,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
-from kprof.capture.names import SAID_NAME, rank_file, rank_files
+from kprof.capture.names import rank_files
 from kprof.capture.parts import (
     SAVED,
     damaged_parts,
@@ -216,11 +216,10 @@ def _damaged_lines(directory: Path) -> Iterator[str]:
         with reading(directory):
             lines, num_damaged = read_journal(directory, rank)
         if num_damaged:
-            name = SAID_NAME if rank is None else rank_file(directory, rank, SAID_NAME).name
+            where = f"{num_damaged + len(lines)} lines of {journal_path(directory, rank).name}"
             yield (
-                f"{num_damaged} of {num_damaged + len(lines)} lines of {name} cannot be read, so "
-                "names of kernels or regions, clocks, losses and how many ranks the run had may be "
-                "wrong"
+                f"{num_damaged} of {where} cannot be read, so names of kernels or regions, clocks, "
+                "losses and how many ranks the run had may be wrong"
             )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import leave_message, ranks_in_use, try_lock
+from kprof.capture.claims import leave_message, ranks_in_use
 from kprof.capture.directory import Capture
 from kprof.capture.files import check_recording
 from kprof.capture.journal import Begun, said
@@ -37,7 +37,7 @@ from kprof.capture.shared_memory import (
 from kprof.capture.started import read_ranks_started
 from kprof.errors import CorruptCaptureError, NotACaptureError, OutputExistsError, require
 from kprof.nccl.ring import RING_NAMES
-from kprof.private import copy_plain, is_locked, new_file
+from kprof.private import copy_plain, is_locked, new_file, try_lock
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
 # Any of these is left of a recording, however damaged it is.

@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from kprof.capture.directory import (
     event_schema,
-    write_alignment,
     write_rank_events,
     write_rank_info,
 )
-from kprof.capture.journal import say
+from kprof.capture.journal import Aligned, say
 from kprof.capture.manifest import (
     Alignment,
     ArenaUse,
@@ -87,10 +86,8 @@ def main() -> int:
     calls = [
         spans_of_call(call, delays, is_chained=arguments.chained) for call in range(arguments.calls)
     ]
-    write_alignment(
-        directory,
-        Alignment("test", 0, tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in RANKS)),
-    )
+    clocks = tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in RANKS)
+    say(directory, 0, Aligned(Alignment("test", 0, clocks)))
     for rank in RANKS:
         say(directory, rank, RankStarted(rank, len(RANKS), "host0", os.getpid()))
         rows = [

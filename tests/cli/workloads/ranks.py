@@ -14,11 +14,10 @@ import pyarrow as pa
 from kprof.capture.claims import leave_message
 from kprof.capture.directory import (
     event_schema,
-    write_alignment,
     write_rank_events,
     write_rank_info,
 )
-from kprof.capture.journal import say
+from kprof.capture.journal import Aligned, say
 from kprof.capture.manifest import (
     Alignment,
     ArenaUse,
@@ -95,7 +94,7 @@ def main() -> int:
         leave_message(directory, message)
     if arguments.aligned:
         ranks = tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in arguments.aligned)
-        write_alignment(directory, Alignment("test", 0, ranks))
+        say(directory, 0, Aligned(Alignment("test", 0, ranks)))
     try:
         if arguments.say:
             print(arguments.say, flush=True)
