@@ -148,11 +148,11 @@ def journal_path(directory: Path, rank: int | None) -> Path:
 
 
 def begin_journal(directory: Path, begun: Begun) -> None:
-    """Begin the journal of a recording; raises CaptureError."""
+    """Begin the journal of a recording; raises OSError."""
     path = journal_path(directory, None)
-    with writing(path), os.fdopen(new_file(path), "wb") as file:
+    with os.fdopen(new_file(path), "wb") as file:
         file.write(bytes(RESERVED_BYTES))
-    say(directory, None, begun)
+    append(path, begun)
 
 
 def say(directory: Path, rank: int | None, line: Line) -> None:

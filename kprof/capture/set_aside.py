@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kprof.capture.journal import Begun, append, said
-from kprof.capture.names import SAID_NAME, finished_of, rank_file, unfinished_of
+from kprof.capture.journal import Begun, begin_journal, said
+from kprof.capture.names import finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
 from kprof.private import copy_plain, move, opened, read_plain, remove
 from kprof.rank_memory import LEDGER_MAGIC, Live
@@ -47,7 +47,7 @@ def set_aside(
         make_memory(place)
         copied = _in_folders(directory, rank, place, "launches-*")
         for begun in said(directory, None, Begun):
-            append(place / SAID_NAME, begun)
+            begin_journal(place, begun)
         for path, folder in [*((path, place) for path in _copied(directory, rank)), *copied]:
             copy_plain(path, folder / path.name)
         if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:

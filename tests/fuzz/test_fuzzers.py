@@ -68,7 +68,14 @@ def test_a_count_that_no_rank_reaches_is_called_damage(tmp_path: Path, number: i
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b'{"command": [], "created_utc": "", "num_procs": 65536}']
+    "content",
+    [
+        None,
+        b"",
+        b'{"type": "begun", "command": [], "created_utc": "", "num_procs": 65536}',
+        # Cut behind its first line.
+        b'{"type":"begun","command":[],"created_utc":"","num_procs":2}',
+    ],
 )
 def test_what_cannot_be_read_of_a_recording_is_named(tmp_path: Path, content: bytes | None) -> None:
     kept, num_events, _ = recordings.left("plain")
@@ -77,7 +84,7 @@ def test_what_cannot_be_read_of_a_recording_is_named(tmp_path: Path, content: by
     if content is not None:
         (directory / "said").write_bytes(content)
     capture = recover(directory)
-    assert any("said is damaged or missing" in each for each in capture.manifest.messages)
+    assert any("said is damaged, cut or missing" in each for each in capture.manifest.messages)
     assert recordings.num_events_of(Capture.open(capture.path)) == num_events
 
 

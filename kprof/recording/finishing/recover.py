@@ -14,7 +14,7 @@ from kprof.capture import directory as capture
 from kprof.capture.claims import leave_message, ranks_in_use
 from kprof.capture.directory import Capture
 from kprof.capture.files import check_recording
-from kprof.capture.journal import Begun, said
+from kprof.capture.journal import RESERVED_BYTES, Begun, said
 from kprof.capture.losses import name_ranks
 from kprof.capture.manifest import Manifest
 from kprof.capture.names import (
@@ -87,11 +87,14 @@ def _finished_manifest(place: Path) -> Manifest | None:
 
 def _begun(place: Path) -> Begun:
     """What the recording was asked to do; a message where the journal does not say it."""
-    for begun in said(place, None, Begun):
-        return begun
-    unknown = "the command, how many ranks it was to have and what was lost are not known"
-    leave_message(place, f"{SAID_NAME} is damaged or missing: {unknown}")
-    return Begun((), now_utc(), 1)
+    size_bytes = 0
+    with contextlib.suppress(OSError):
+        size_bytes = (place / SAID_NAME).stat().st_size
+    begun = next(iter(said(place, None, Begun)), None)
+    if begun is None or size_bytes < RESERVED_BYTES:
+        unknown = "the command, how many ranks it was to have and what was lost may not be known"
+        leave_message(place, f"{SAID_NAME} is damaged, cut or missing: {unknown}")
+    return begun or Begun((), now_utc(), 1)
 
 
 @contextlib.contextmanager

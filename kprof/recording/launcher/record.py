@@ -40,6 +40,7 @@ from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.losses import describe_losses, last_notes, name_ranks
 from kprof.capture.manifest import RankInfo
 from kprof.capture.names import unfinished_of
+from kprof.capture.output import writing
 from kprof.capture.printable import utf8
 from kprof.capture.processes import wait_until
 from kprof.capture.shared_memory import discard, make_memory, memory_of
@@ -374,7 +375,8 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
 def _prepare(directory: Path, begun: Begun) -> None:
     """Write what a recording starts with; the directory goes again where the disk refuses."""
     try:
-        begin_journal(directory, begun)
+        with writing(directory):
+            begin_journal(directory, begun)
     except CaptureError:
         discard(directory)
         raise
