@@ -32,11 +32,15 @@ __all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
 
 
-def recorded(tools, output: Path, *options: str, abi: int = 7, has_gpu: bool = True):
-    host, driver = tools
-    run = record(host, output, *options, abi=abi, driver=driver if has_gpu else None)
-    assert run.returncode == 0, run.stderr
-    return kprof.open(output), run
+def recorded(
+    tools, folder: Path, options: str, *flags: str, abi: int = 7, has_gpu: bool = True, driver=None
+):
+    """What the host that plays NCCL does with these options, as run.kprof, and what was said."""
+    driver = driver or (tools[1] if has_gpu else None)
+    output = folder / "run.kprof"
+    said = record(tools[0], output, *options.split(), abi=abi, driver=driver, flags=flags)
+    assert said.returncode == 0, said.stderr
+    return kprof.open(output), said
 
 
 def channels(run) -> list[tuple]:
@@ -53,16 +57,7 @@ def channels(run) -> list[tuple]:
 
 @pytest.mark.parametrize("abi", [4, 5, 6, 7])
 def test_the_late_rank_is_named_and_wait_and_transfer_are_the_duration(tools, tmp_path, abi):
-    run, said = recorded(
-        tools,
-        tmp_path / "run.kprof",
-        "ranks=3",
-        "calls=20",
-        "channels=3",
-        "late=1",
-        "delay=50000",
-        abi=abi,
-    )
+    run, said = recorded(tools, tmp_path, "ranks=3 calls=20 channels=3 late=1 delay=50000", abi=abi)
     found = channels(run)
     assert (found["wait"] + found["transfer"] == found["duration"]).all()
     others, late = found[found["rank"] != 1], found[found["rank"] == 1]
@@ -75,9 +70,7 @@ def test_the_late_rank_is_named_and_wait_and_transfer_are_the_duration(tools, tm
 
 
 def test_flows_lead_from_the_last_begin_to_every_wait(tools, tmp_path):
-    run, _ = recorded(
-        tools, tmp_path / "run.kprof", "ranks=4", "calls=5", "channels=2", "late=2", "delay=9000"
-    )
+    run, _ = recorded(tools, tmp_path, "ranks=4 calls=5 channels=2 late=2 delay=9000")
     flows = run.sql(
         "SELECT src, dst, count(*) AS n FROM flows GROUP BY ALL ORDER BY ALL"
     ).to_pylist()
@@ -85,9 +78,7 @@ def test_flows_lead_from_the_last_begin_to_every_wait(tools, tmp_path):
 
 
 def test_two_communicators_and_pairs_are_kernels_of_their_own(tools, tmp_path):
-    run, _ = recorded(
-        tools, tmp_path / "run.kprof", "ranks=3", "calls=4", "channels=2", "comms=2", "p2p=1"
-    )
+    run, _ = recorded(tools, tmp_path, "ranks=3 calls=4 channels=2 comms=2 p2p=1")
     rows = run.sql("SELECT DISTINCT kernel FROM launches ORDER BY kernel").to_pylist()
     assert [row["kernel"] for row in rows] == [
         *("AllReduce RING LL (second)", "AllReduce RING LL (world)"),
@@ -100,25 +91,14 @@ def test_two_communicators_and_pairs_are_kernels_of_their_own(tools, tmp_path):
 
 
 def test_every_replay_of_a_graph_is_a_launch(tools, tmp_path):
-    run, _ = recorded(
-        tools, tmp_path / "run.kprof", "ranks=2", "calls=3", "graph=4", "late=0", "delay=5000"
-    )
+    run, _ = recorded(tools, tmp_path, "ranks=2 calls=3 graph=4 late=0 delay=5000")
     assert run.sql("SELECT count(*) AS n FROM launches").to_pylist() == [{"n": 2 * 3 * 4}]
     waits = channels(run)
     assert (waits[waits["rank"] == 1]["wait"] == 4992).all()
 
 
 def test_phases_are_spans(tools, tmp_path):
-    run, _ = recorded(
-        tools,
-        tmp_path / "run.kprof",
-        "ranks=2",
-        "calls=2",
-        "channels=2",
-        "phases=1",
-        "late=1",
-        "delay=8000",
-    )
+    run, _ = recorded(tools, tmp_path, "ranks=2 calls=2 channels=2 phases=1 late=1 delay=8000")
     rows = run.sql(
         "SELECT region, category, count(*) AS n FROM events GROUP BY ALL ORDER BY region"
     ).to_pylist()
@@ -131,8 +111,8 @@ def test_phases_are_spans(tools, tmp_path):
 
 
 def test_collectives_align_clocks_that_nothing_has_calibrated(tools, tmp_path):
-    options = ("ranks=3", "calls=30", "turns=1", "delay=300000", "ahead=7000000")
-    run, _ = recorded(tools, tmp_path / "run.kprof", *options, has_gpu=False)
+    options = "ranks=3 calls=30 turns=1 delay=300000 ahead=7000000"
+    run, _ = recorded(tools, tmp_path, options, has_gpu=False)
     alignment = run.manifest.alignment
     assert alignment.method == "collectives of NCCL"
     for entry in alignment.ranks:
@@ -149,9 +129,7 @@ def test_collectives_align_clocks_that_nothing_has_calibrated(tools, tmp_path):
 
 
 def test_without_a_common_clock_there_are_no_waits_and_it_says_why(tools, tmp_path):
-    run, _ = recorded(
-        tools, tmp_path / "run.kprof", "ranks=2", "calls=1", "stuck=1", "p2p=1", has_gpu=False
-    )
+    run, _ = recorded(tools, tmp_path, "ranks=2 calls=1 stuck=1 p2p=1", has_gpu=False)
     assert run.manifest.alignment is None
     assert "no two ranks bound each other" in run.manifest.alignment_note
     assert not run.sql(
@@ -160,16 +138,14 @@ def test_without_a_common_clock_there_are_no_waits_and_it_says_why(tools, tmp_pa
 
 
 def test_a_collective_that_a_rank_never_entered_is_named(tools, tmp_path):
-    run, said = recorded(
-        tools, tmp_path / "run.kprof", "ranks=3", "calls=6", "channels=2", "stuck=2"
-    )
+    run, said = recorded(tools, tmp_path, "ranks=3 calls=6 channels=2 stuck=2")
     sentence = "AllReduce 5 of communicator world never ended: ranks 0, 1 entered it; rank 2 never did, its last one there is 4"
     assert sentence in run.manifest.messages
     assert sentence in said.stderr
 
 
 def test_a_rank_that_was_killed_leaves_its_collectives(tools, tmp_path):
-    run, _ = recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=4", "die=1")
+    run, _ = recorded(tools, tmp_path, "ranks=2 calls=4 die=1")
     counts = run.sql(
         "SELECT rank, count(*) AS n FROM launches GROUP BY ALL ORDER BY ALL"
     ).to_pylist()
@@ -177,26 +153,20 @@ def test_a_rank_that_was_killed_leaves_its_collectives(tools, tmp_path):
 
 
 def test_ranks_may_be_threads(tools, tmp_path):
-    run, _ = recorded(
-        tools, tmp_path / "run.kprof", "threads=1", "ranks=4", "calls=5", "late=3", "delay=5000"
-    )
+    run, _ = recorded(tools, tmp_path, "threads=1 ranks=4 calls=5 late=3 delay=5000")
     assert [info.rank for info in run.manifest.ranks] == [0, 1, 2, 3]
     assert set(channels(run)["peer"].dropna()) == {3}
 
 
 def test_what_a_small_ring_lost_is_counted(tools, tmp_path):
-    host, driver = tools
-    flags = ("--arena-size", "1MiB")
-    run = record(host, tmp_path / "run.kprof", "ranks=2", "calls=3000", driver=driver, flags=flags)
-    assert run.returncode == 0, run.stderr
+    run, said = recorded(tools, tmp_path, "ranks=2 calls=3000", "--arena-size", "1MiB")
     made = sum(
         int(line.split()[1])
-        for line in run.stdout.splitlines()
+        for line in said.stdout.splitlines()
         if line.startswith("events") and "of" not in line
     )
-    counts = [info.counts.dropped for info in kprof.open(tmp_path / "run.kprof").manifest.ranks]
-    assert sum(counts) == made - 2 * (1 << 14)
-    assert "would have held all" in run.stderr
+    assert sum(info.counts.dropped for info in run.manifest.ranks) == made - 2 * (1 << 14)
+    assert "would have held all" in said.stderr
 
 
 def test_nobody_loads_the_plugin(tmp_path):
@@ -332,9 +302,7 @@ def test_rings_without_channels_have_no_common_clock(tmp_path, ring_file):
 
 
 def test_the_table_of_collectives(tools, tmp_path):
-    recorded(
-        tools, tmp_path / "run.kprof", "ranks=3", "calls=7", "channels=4", "turns=1", "delay=9000"
-    )
+    recorded(tools, tmp_path, "ranks=3 calls=7 channels=4 turns=1 delay=9000")
     from kprof.analysis.collectives import collectives
     from kprof.analysis.summary import Summary
     from kprof.trace import Trace
@@ -353,7 +321,7 @@ def test_the_table_of_collectives(tools, tmp_path):
 def test_host_calls_and_steps_of_proxies_are_lines_of_the_trace(tools, tmp_path, monkeypatch):
     # Groups and launches are recorded for those who ask for them.
     monkeypatch.setenv("NCCL_PROFILE_EVENT_MASK", "0x7fff")
-    recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=5")
+    recorded(tools, tmp_path, "ranks=2 calls=5")
     command = [*KPROF, "export", tmp_path / "run.kprof", "-o", tmp_path / "run.json"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -408,12 +376,9 @@ def test_collectives_outlive_kill_9_of_everything(tools, tmp_path):
 
 
 def test_rccl_times_are_ticks_and_its_diagnostics_are_not_phases(tools, tmp_path):
-    host, _ = tools
+    options = "ranks=2 calls=20 channels=100 rccl=1 late=1 delay=50000"
     driver = build_driver(tmp_path, "libamdhip64.so.7")
-    options = ("ranks=2", "calls=20", "channels=100", "rccl=1", "late=1", "delay=50000")
-    ran = record(host, tmp_path / "run.kprof", *options, abi=6, driver=driver)
-    assert ran.returncode == 0, ran.stderr
-    run = kprof.open(tmp_path / "run.kprof")
+    run, _ = recorded(tools, tmp_path, options, abi=6, driver=driver)
     found = channels(run)
     # The GPU never ran every seventh channel.
     assert len(found) == 2 * 20 * (100 - 100 // 7)
@@ -427,7 +392,7 @@ def test_rccl_times_are_ticks_and_its_diagnostics_are_not_phases(tools, tmp_path
 def test_the_host_row_of_a_call_begins_before_its_kernel_was_launched(tools, tmp_path, monkeypatch):
     """NCCL tells of a call after it has launched the kernel."""
     monkeypatch.setenv("NCCL_PROFILE_EVENT_MASK", "0x7fff")
-    recorded(tools, tmp_path / "run.kprof", "ranks=2", "calls=5", "channels=1")
+    recorded(tools, tmp_path, "ranks=2 calls=5 channels=1")
     path = tmp_path / "run.kprof" / host_trace_name(0)
     trace = json.loads(gzip.decompress(path.read_bytes()))
     rows = [(float(row["ts"]), row["name"]) for row in trace["traceEvents"]]
@@ -438,12 +403,9 @@ def test_the_host_row_of_a_call_begins_before_its_kernel_was_launched(tools, tmp
 
 
 def test_one_call_in_four_is_recorded_and_the_same_ones_on_all_ranks(tools, tmp_path):
-    host, driver = tools
-    output = tmp_path / "run.kprof"
-    options = ("ranks=3", "calls=400", "channels=2", "p2p=1", "late=1", "delay=5000")
-    ran = record(host, output, *options, driver=driver, flags=("--sample", "1/4"))
-    assert ran.returncode == 0, ran.stderr
-    found = channels(kprof.open(output))
+    options = "ranks=3 calls=400 channels=2 p2p=1 late=1 delay=5000"
+    run, _ = recorded(tools, tmp_path, options, "--sample", "1/4")
+    found = channels(run)
     sampled = (
         found[found["kernel"].str.startswith("AllReduce")].groupby("rank")["ordinal"].nunique()
     )
@@ -459,12 +421,8 @@ def test_one_call_in_four_is_recorded_and_the_same_ones_on_all_ranks(tools, tmp_
 def test_sends_are_matched_with_their_receives_where_a_ring_has_lost_the_first_ones(
     tools, tmp_path
 ):
-    host, driver = tools
-    output = tmp_path / "run.kprof"
-    options = ("ranks=3", "calls=3000", "channels=1", "p2p=1")
-    ran = record(host, output, *options, driver=driver, flags=("--arena-size", "1MiB"))
-    assert ran.returncode == 0, ran.stderr
-    run = kprof.open(output)
+    options = "ranks=3 calls=3000 channels=1 p2p=1"
+    run, _ = recorded(tools, tmp_path, options, "--arena-size", "1MiB")
     assert all(info.counts.dropped for info in run.manifest.ranks[:2])
     pairs = channels(run)
     pairs = pairs[pairs["kernel"].str.startswith("SendRecv")]
@@ -475,12 +433,8 @@ def test_sends_are_matched_with_their_receives_where_a_ring_has_lost_the_first_o
 
 
 def test_a_ring_keeps_the_latest_events_and_loses_none(tools, tmp_path):
-    host, driver = tools
-    output = tmp_path / "run.kprof"
-    options = ("ranks=2", "calls=5000", "channels=1")
-    ran = record(host, output, *options, driver=driver, flags=("--ring", "1MiB", "--strict"))
-    assert ran.returncode == 0, ran.stderr
-    run = kprof.open(output)
+    options = "ranks=2 calls=5000 channels=1"
+    run, _ = recorded(tools, tmp_path, options, "--ring", "1MiB", "--strict")
     assert all(info.counts.dropped == 0 for info in run.manifest.ranks)
     assert all("others were not to be kept" in info.notes[-1] for info in run.manifest.ranks)
     assert 100 < run.sql("SELECT count(*) AS n FROM launches").to_pylist()[0]["n"] < 10_000

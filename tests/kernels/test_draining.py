@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kprof
-from drained import ARENA_BYTES, DRAIN, by_hand, look, steps
+from drained import ARENA_BYTES, DRAIN, by_hand, draining, look, steps
 from kprof.capture.losses import describe_losses
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
@@ -38,9 +38,7 @@ def test_a_long_run_through_a_small_arena_is_what_a_large_one_holds(
 ) -> None:
     """Looks come at random moments, up to three a step."""
     moments = random.Random(seed)
-    with kprof.session(
-        tmp_path / "small.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "small.kprof") as recorder:
         sizes = []
         for num_records in steps(library, recorder, 40, is_graph):
             sizes.append(num_records)
@@ -61,9 +59,7 @@ def test_a_long_run_through_a_small_arena_is_what_a_large_one_holds(
 def test_what_comes_too_fast_is_counted(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None, is_graph: bool, steps_per_look: int
 ) -> None:
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         sizes, is_left_out = [], False
         for step, num_records in enumerate(steps(library, recorder, 40, is_graph)):
             sizes += [] if is_left_out else [num_records]
@@ -83,9 +79,7 @@ def test_graphs_follow_only_between_steps(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
     """Launches beside a graph do not move it: one of its replays may be running."""
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         graph = Graph(library, recorder, *KERNELS)
         graph.replay(60)
         graph.replay(60)
@@ -106,9 +100,7 @@ def test_a_switch_waits_for_the_end_of_the_step_while_there_is_room(
 ) -> None:
     """A kernel takes 3 of the 64 chunks of an arena: a switch is due with 16 and urgent with 32."""
     num_chunks = TRACKS["run_places"] * 3
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         turns = recorder._turns
         switched_after = []
         recorder.step()
@@ -134,9 +126,7 @@ def test_an_arena_is_read_only_when_its_launches_have_ended(
 ) -> None:
     has_ended: list[bool] = []
     monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: bool(has_ended))
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         late = new_buffer(recorder, "run_marks")
         for _ in steps(library, recorder, 5, is_graph=False):
             look(recorder)
@@ -154,9 +144,7 @@ def test_an_arena_is_read_only_when_its_launches_have_ended(
 def test_the_thread_loses_nothing_uncounted(
     library: ctypes.CDLL, tmp_path: Path, is_graph: bool
 ) -> None:
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         sizes = list(steps(library, recorder, 100, is_graph))
     counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
     assert counts.recorded + counts.dropped <= emitted(KERNELS, sizes)
@@ -177,9 +165,7 @@ def test_calls_that_find_no_room_are_left_out_whole(
     may_empty: list[bool] = []
     monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: bool(may_empty))
     num_steps = 60
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         kept, is_left_out = {}, False
         for step, num_records in enumerate(steps(library, recorder, num_steps, is_graph)):
             if not is_left_out:
@@ -207,9 +193,7 @@ def test_without_steps_a_call_begins_with_the_kernel_that_was_launched_first(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: False)
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         has_buffer, kernels = [], ["run_marks", "run_places"]
         for _ in range(40):
             for kernel in kernels:
@@ -286,9 +270,7 @@ def test_a_slow_disk_costs_whole_calls_and_no_memory(
         save(*arguments)
 
     monkeypatch.setattr(PartWriter, "save", save_slowly)
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         sizes, is_left_out, num_steps = [], False, 0
         num_left = 50
         for num_records in steps(library, recorder, 1_000_000, is_graph=False):
@@ -325,8 +307,7 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
     monkeypatch.setattr(kprof.Recorder, "_let_go", note_end)
 
     def workload() -> None:
-        arguments = {"retention": DRAIN, "arena_bytes": ARENA_BYTES}
-        with kprof.session(tmp_path / "run.kprof", **arguments) as recorder:
+        with draining(tmp_path / "run.kprof") as recorder:
             for _ in steps(library, recorder, 5, is_graph=False):
                 pass
             # A call that finds a switch due retires the arena, and the thread fails to write it.
@@ -402,9 +383,7 @@ def test_a_flush_while_arenas_are_retired_keeps_the_order(
 ) -> None:
     """The device was idle: what the drainer left is written first."""
     monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: False)
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         sizes = []
         for num_records in steps(library, recorder, 5, is_graph=True):
             sizes.append(num_records)
@@ -421,9 +400,7 @@ def test_launches_that_reserve_enough_switch_without_a_look(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
     """Where launches come fast, the thread's next look would be too late."""
-    with kprof.session(
-        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
-    ) as recorder:
+    with draining(tmp_path / "run.kprof") as recorder:
         first = recorder._turns.active
         # A quarter of 64 chunks are 16, and each launch reserves 3.
         has_switched = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,11 @@ ARENA_BYTES = 2 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES)
 
 # Arenas of 64 chunks, of which a step takes 15 to 30.
 RING = Retention(ring_bytes=8 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES))
+
+
+def draining(output: Path) -> contextlib.AbstractContextManager[kprof.Recorder]:
+    """A recording that drains a small arena."""
+    return kprof.session(output, retention=DRAIN, arena_bytes=ARENA_BYTES)
 
 
 @pytest.fixture

@@ -35,6 +35,16 @@ def base() -> list[Trace]:
     return side(1)
 
 
+def sides_of(
+    topology: str, sizes: Sizes, *causes: Sequence[Cause], noise: float = 0.05
+) -> list[list[Trace]]:
+    """A run of twelve calls per side, with these causes."""
+    return [
+        [simulate_scenario(Scenario(topology, sizes, 12, tuple(each), noise=noise, seed=i)).trace()]
+        for i, each in enumerate(causes, start=1)
+    ]
+
+
 def of_medians(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["measure"] == "median"]
 
@@ -159,22 +169,14 @@ def test_diff_charges_the_place_that_grew_and_not_those_that_wait_for_it() -> No
     """Rank 2 is slower on both sides; what changed is the link from 0 to 1."""
     slow = Cause(Kind.SLOW, 1.0, (1.0,) * 12, ranks=(2,))
     link = Cause(Kind.SLOW_LINK, 30_000.0, (1.0,) * 12, link=(0, 1))
-    sides = [
-        [simulate_scenario(Scenario("ring", Sizes(4, 4, 2), 12, causes, seed=seed)).trace()]
-        for seed, causes in ((1, (slow,)), (2, (slow, link)))
-    ]
-    (change,) = reports.build_diff(*sides).changes
+    (change,) = reports.build_diff(*sides_of("ring", Sizes(4, 4, 2), [slow], [slow, link])).changes
     assert change.finding.links == ((0, 1),)
     assert change.sentence.startswith("Transfers from rank 0 to rank 1 take ")
 
 
 def test_diff_says_that_all_places_take_longer() -> None:
     slow = Cause(Kind.SLOW, 0.5, (1.0,) * 12, region="work")
-    sides = [
-        [simulate_scenario(Scenario("halo", Sizes(3, 4, 2), 12, causes, seed=seed)).trace()]
-        for seed, causes in ((1, ()), (2, (slow,)))
-    ]
-    (change,) = reports.build_diff(*sides).changes
+    (change,) = reports.build_diff(*sides_of("halo", Sizes(3, 4, 2), [], [slow])).changes
     assert (change.finding.ranks, change.finding.blocks) == ((), ())
     assert change.sentence.startswith("work of all ranks takes 1.5x as long per block as before; ")
 
@@ -185,11 +187,7 @@ def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
         Cause(Kind.SLOW, 1.0, (1.0,) * 12, ranks=(1,), region="work"),
         Cause(Kind.IDLE_GAP, 40_000.0, (1.0,) * 12, region="work"),
     )
-    sides = [
-        [simulate_scenario(Scenario("halo", Sizes(3, 4, 2), 12, of_side, seed=seed)).trace()]
-        for seed, of_side in ((1, ()), (2, causes))
-    ]
-    changes = reports.build_diff(*sides).changes
+    changes = reports.build_diff(*sides_of("halo", Sizes(3, 4, 2), [], causes)).changes
     said = [change.sentence.partition(";")[0] for change in changes]
     assert said[0] == "All ranks have longer gaps ahead of work than before", said
     (of_work,) = (change.measured for change in changes if change.measured)
@@ -208,15 +206,8 @@ def reduces(num_spans: int, span_ns: int, num_bytes: int) -> Trace:
         build.launch(launch, "k")
         for block in range(2):
             for i in range(num_spans):
-                build.span(
-                    0,
-                    "reduce",
-                    launch * 100_000 + i * span_ns,
-                    span_ns,
-                    launch=launch,
-                    block=block,
-                    bytes=num_bytes,
-                )
+                place = {"launch": launch, "block": block, "bytes": num_bytes}
+                build.span(0, "reduce", launch * 100_000 + i * span_ns, span_ns, **place)
     return build.trace()
 
 
@@ -286,10 +277,7 @@ def test_a_figure_of_the_replay_says_that_it_leaves_waiting_out() -> None:
 
 
 def test_diff_names_no_place_where_runs_differ_by_chance() -> None:
-    sides = [
-        [simulate_scenario(Scenario("halo", Sizes(4, 6, 3), 12, noise=0.2, seed=seed)).trace()]
-        for seed in (1, 2)
-    ]
+    sides = sides_of("halo", Sizes(4, 6, 3), [], [], noise=0.2)
     assert reports.build_diff(*sides).changes == ()
 
 
@@ -322,8 +310,7 @@ def regions_run(*names: str, kernel: str = "k") -> Trace:
     for launch in range(4):
         build.launch(launch, kernel)
         for i, name in enumerate(names):
-            start = launch * 1000 + i * 100
-            build.span(0, name, start, 50, launch=launch)
+            build.span(0, name, launch * 1000 + i * 100, 50, launch=launch)
     return build.trace()
 
 

@@ -16,7 +16,7 @@ from kprof.capture.directory import event_schema
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.trace import Trace
 from planted import Plant, simulate
-from synthetic import TraceBuilder, with_ranks
+from synthetic import TraceBuilder, with_rank_fields, with_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -86,9 +86,7 @@ def test_waits_stand_under_their_cause_and_only_once() -> None:
 def lossy(counts: EventCounts, **options: object) -> Trace:
     build = TraceBuilder(PAIR, 2, **options)  # type: ignore[arg-type]
     build.span(0, "work", 0, 10)
-    manifest = build.manifest()
-    ranks = tuple(msgspec.structs.replace(info, counts=counts) for info in manifest.ranks)
-    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), build.table())
+    return build.trace({"counts": counts})
 
 
 @pytest.mark.parametrize(
@@ -108,24 +106,16 @@ def test_each_loss_has_its_sentence(counts: EventCounts, kind: DoubtKind, words:
 
 def test_lost_events_say_which_arena_would_have_held_them() -> None:
     trace = lossy(EventCounts(recorded=90, dropped=10))
-    infos = [
-        msgspec.structs.replace(info, arena=ArenaUse(1 << 20, 1 << 20, (64 << 20) + 1))
-        for info in trace.manifest.ranks
-    ]
-    bigger = msgspec.structs.replace(trace.manifest, ranks=tuple(infos))
-    found = found_in(Trace.from_table(bigger, event_schema().empty_table()))
-    assert "with --arena-size 65MiB" in doubt(found, DoubtKind.LOST_EVENTS).remedy
+    bigger = with_rank_fields(trace, arena=ArenaUse(1 << 20, 1 << 20, (64 << 20) + 1))
+    assert "with --arena-size 65MiB" in doubt(found_in(bigger), DoubtKind.LOST_EVENTS).remedy
 
 
 def test_launches_that_were_lost_are_a_doubt() -> None:
     build = TraceBuilder(PAIR, 2)
     build.span(0, "work", 0, 10)
-    manifest = build.manifest()
-    first = msgspec.structs.replace(manifest.ranks[0], cut_short="it never ended")
-    lossy = msgspec.structs.replace(
-        manifest, ranks=(first, manifest.ranks[1]), messages=("lost 1", "lost 2", "lost 3")
-    )
-    found = found_in(Trace.from_table(lossy, build.table()))
+    first, second = build.manifest().ranks
+    ranks = msgspec.structs.replace(first, cut_short="it never ended"), second
+    found = found_in(build.trace(ranks=ranks, messages=("lost 1", "lost 2", "lost 3")))
     lost = doubt(found, DoubtKind.LOST_LAUNCHES)
     assert "rank 0 is cut short: it never ended; lost 1; lost 2; and 1 more" in lost.sentence
     assert lost.ranks == (0,)
@@ -224,9 +214,7 @@ def test_ranks_without_one_clock_are_compared_by_durations() -> None:
 
 
 def on_cpu(trace: Trace, num_cores: int) -> Trace:
-    infos = trace.manifest.ranks
-    changes = {"target": "cpu", "num_cores": num_cores}
-    return with_ranks(trace, [msgspec.structs.replace(info, **changes) for info in infos])
+    return with_rank_fields(trace, target="cpu", num_cores=num_cores)
 
 
 def test_ranks_that_share_cores_are_judged_by_counts_alone() -> None:
@@ -278,9 +266,8 @@ def test_ranks_with_cores_of_their_own_are_not_doubted(num_cores: int) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_advice_fits_the_device(target: str) -> None:
-    trace = simulate(Plant(speed_of={4: 3.0}))
-    infos = [msgspec.structs.replace(i, target=target) for i in trace.manifest.ranks]
-    for finding in found_in(with_ranks(trace, infos)).findings:
+    trace = with_rank_fields(simulate(Plant(speed_of={4: 3.0})), target=target)
+    for finding in found_in(trace).findings:
         assert ("power" in finding.advice) <= (target == "cuda")
         assert not (finding.blocks and "clocks" in finding.advice)
 
@@ -351,10 +338,7 @@ def test_few_blocks_that_work_long_are_a_limit_and_short_ones_are_not() -> None:
             if block == 0:
                 build.launch(launch, "serial", num_blocks=num_blocks)
             build.span(0, "work", 100_000 * launch, work_ns, launch=launch, block=block)  # fmt: skip
-        manifest = build.manifest()
-        infos = [msgspec.structs.replace(info, num_processors=132) for info in manifest.ranks]
-        manifest = msgspec.structs.replace(manifest, ranks=tuple(infos))
-        found = found_in(Trace.from_table(manifest, build.table()))
+        found = found_in(build.trace({"num_processors": 132}))
         limits = {limit.kind: limit.share for limit in found.rest.limits}
         assert (LimitKind.FEW_BLOCKS in limits) == is_said
         if is_said:

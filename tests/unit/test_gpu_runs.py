@@ -81,14 +81,14 @@ def test_recordings_of_several_ranks_are_of_workloads_that_exist(target: str) ->
 @pytest.mark.slow
 def test_a_ladder_has_each_promise_beside_the_next_step() -> None:
     traces = Path(__file__).parents[2] / "traces"
-    names = ("token_flags", "balanced", "pipelined")
-    rows = recordings.ladders(
-        [traces / f"all_to_all-{name}-4xH200-skew3-264blocks.kprof" for name in names]
+    names = ("token_flags", "balanced")
+    first, last = recordings.ladders(
+        [traces / f"all_to_all-{name}-4xH200-skew3.kprof" for name in names]
     )
-    first, second, last = rows
-    assert first["gained"] == pytest.approx(1 - second["call_us"] / first["call_us"], abs=0.001)
-    assert first["promised"] > 0.25
-    assert second["gained"] > 0
+    assert first["gained"] == pytest.approx(1 - last["call_us"] / first["call_us"], abs=0.001)
+    assert first["gained"] > 0
+    # What the headline says: "combine/reduce runs on only 11-32 of 132 blocks; up to 15 %".
+    assert first["promised"] == pytest.approx(0.15, abs=0.005)
     assert "gained" not in last
 
 

@@ -19,7 +19,7 @@ from patterns import bodies
 from patterns.machine import Machine
 from recorded import analysed, recording
 from simulation import Cause, Kind, Scenario, Sizes, simulate
-from synthetic import TraceBuilder, with_ranks
+from synthetic import TraceBuilder, with_rank_fields, with_ranks
 
 
 def found_in(num_calls: int, *causes: Cause) -> analysis.Findings:
@@ -125,10 +125,7 @@ def on_one_cpu_rank() -> Trace:
         for i in range(79 if block == 17 else 2):
             build.span(0, "tile", 1000 * i, 900, block=block)
     trace = build.trace()
-    infos = [
-        msgspec.structs.replace(info, target="cpu", num_cores=8) for info in trace.manifest.ranks
-    ]
-    return with_ranks(trace, infos[:1])
+    return with_ranks(trace, with_rank_fields(trace, target="cpu", num_cores=8).ranks[:1])
 
 
 def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_other_rank() -> None:
