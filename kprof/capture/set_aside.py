@@ -46,9 +46,10 @@ def set_aside(
     try:
         make_memory(place)
         copied = _in_folders(directory, rank, place, "launches-*")
+        of_rank = [rank_file(directory, rank, kind) for kind in _COPIED]
         for begun in said(directory, None, Begun):
             begin_journal(place, begun)
-        for path, folder in [*((path, place) for path in _copied(directory, rank)), *copied]:
+        for path, folder in [*((path, place) for path in of_rank if path.exists()), *copied]:
             copy_plain(path, folder / path.name)
         if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:
             _forget_events(rank_file(place, rank, "live"))
@@ -98,11 +99,6 @@ def _make_place(directory: Path, rank: int) -> Path:
 def _folders(directory: Path) -> list[Path]:
     """Where the arenas of a rank may be."""
     return [*filter(None, [find_memory(directory)]), directory]
-
-
-def _copied(directory: Path, rank: int) -> list[Path]:
-    paths = [rank_file(directory, rank, kind) for kind in _COPIED]
-    return [path for path in paths if path.exists()]
 
 
 def _moves(
