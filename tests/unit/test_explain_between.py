@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from kprof.analysis.findings import Finding, explain_trace
+from kprof.analysis.findings import Finding, explain_trace, find
+from kprof.analysis.summary import Summary
 from patterns.bodies import grid
 from patterns.machine import Await, Body, Idle, Machine, Put, Steps, Track, Work
+from synthetic import TraceBuilder
 
 NUM_RANKS, NUM_BLOCKS, NUM_CALLS = 4, 4, 6
+QUEUE = """
+REGION(R_COPY, "copy", send,    slot:24)
+REGION(R_ITEM, "item", wait,    slot:24)
+REGION(R_MATH, "math", compute)
+REGION(R_PULL, "pull", wait)
+FLOW_IN_BLOCK(R_COPY, R_ITEM)
+"""
 
 
 def findings_of(*bodies: Body) -> tuple[tuple[Finding, ...], Machine]:
@@ -55,3 +64,32 @@ def test_gaps_before_several_regions_are_gaps() -> None:
         machine.call(grid(machine, NUM_BLOCKS), block)
     (finding,) = explain_trace(machine.trace()).findings
     assert (finding.kind.name, finding.ranks, finding.blocks) == ("idle_gap", (2,), ())
+
+
+def test_without_a_common_clock_warps_of_a_block_still_wait_for_each_other() -> None:
+    build = TraceBuilder(QUEUE, NUM_RANKS, is_aligned=False)
+    for call in range(NUM_CALLS):
+        build.launch(call, "kernel", NUM_BLOCKS)
+        # In every call all ranks end with rank 1, whose copies take 2000 ns and not 400.
+        end_ns = 100_000 * call + 8 * 2000 + 300 + 500
+        for rank in range(NUM_RANKS):
+            copy_ns = 2000 if rank == 1 else 400
+            for block in range(NUM_BLOCKS):
+                place = {"rank": rank, "block": block, "launch": call}
+                now = 100_000 * call + 7 * block
+                done_ns = now
+                for slot in range(8):
+                    took = {"start_ns": now, "duration_ns": copy_ns, "slot": slot}
+                    build.span(**place, warp=0, region="copy", **took)
+                    now += copy_ns
+                    waited = {"start_ns": done_ns, "duration_ns": max(50, now + 50 - done_ns)}
+                    build.span(**place, warp=1, region="item", **waited, slot=slot)
+                    done_ns += waited["duration_ns"]
+                    build.span(**place, warp=1, region="math", start_ns=done_ns, duration_ns=300)
+                    done_ns += 300
+                rest_ns = max(50, end_ns + 7 * block - done_ns)
+                build.span(**place, warp=1, region="pull", start_ns=done_ns, duration_ns=rest_ns)
+    (finding,) = find(Summary.of(build.trace())).findings
+    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (1,), ())
+    # What is left are eight copies of 400 ns.
+    assert finding.share == pytest.approx(8 * 1600 / (8 * 2000 + 800), abs=0.05)

@@ -54,7 +54,9 @@ class ElasticReplay(Replay):
     def _waited(self) -> Floats:
         """What every track waited, and the longest waits of the launches before it."""
         graph, spans = self.graph, self.graph.spans
-        waits = np.where(graph.is_wait, spans.end - spans.start, 0)
+        # What another track of the rank releases does not wait for other ranks.
+        is_open = graph.is_wait & (graph.releaser < 0)
+        waits = np.where(is_open, spans.end - spans.start, 0)
         of_track = np.bincount(spans.track, weights=waits)
         launch = spans.launch[self._last]
         longest = np.zeros(len(graph.launch_rank))

@@ -183,12 +183,14 @@ def _served(peer: Ints, previous: Ints) -> Ints:
 def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
     """The index of every wait's send; -1 for other spans."""
     send = np.full(len(event_id), -1, dtype=np.int64)
-    if not trace.regions.flows or not trace.is_on_one_clock:
+    if not trace.regions.flows:
         return send
+    # A rank by itself has one clock.
+    known = "true" if trace.is_on_one_clock else "src = dst"
     trace.require_flows()
     flows = trace.frame(
         f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({sql_list(ordinals)}) "
-        "ORDER BY ALL"
+        f"AND {known} ORDER BY ALL"
     )
     order = np.argsort(event_id)
     ordered = event_id[order]
