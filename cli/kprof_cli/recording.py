@@ -176,17 +176,13 @@ def _run_any_kernel(given: dict[str, Any]) -> None:
 
 def _run(request: RecordRequest, *, strict: bool, is_foreign: bool) -> int:
     """The exit code of `kprof record`. A foreign workload may have nothing to record."""
-    from kprof.nccl.plugin import NOT_LOADED
-    from kprof.recording.finishing.finishing import HOW_TO_RECORD
-
     try:
         recording = record_and_summarise(replace(request, is_foreign=is_foreign))
     except NothingRecordedError as error:
         if not is_foreign:
             raise
         # The workload knows nothing of kprof, and whoever runs it wants its exit code.
-        text, is_idle, rest = str(error).partition(f"; {HOW_TO_RECORD}")
-        note((NOT_LOADED if is_idle and request.nccl_plugin else text) + rest)
+        note(str(error))
         return 0
     if strict and recording.losses and recording.exit_code == 0:
         return 1

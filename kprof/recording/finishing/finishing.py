@@ -58,9 +58,11 @@ from kprof.recording.retention.keeping import NEVER_CLOSED
 HOW_TO_RECORD: Final = "call kprof.recorder() in every rank and pass its buffer to the kernels"
 
 
-def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
+def make_manifest(
+    directory: Path, begun: Begun, outcome: Outcome | None, advice: str = HOW_TO_RECORD
+) -> Manifest:
     """The manifest of an unfinished directory. Raises WorkloadError if no rank left anything to
-    keep.
+    keep; with `advice` where none had a recorder.
 
     Ranks that wrote events but never finished are recovered. `outcome` is None if it is unknown how
     the workload ended.
@@ -80,7 +82,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     infos = found.infos
     messages += found.messages
     if not infos:
-        why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
+        why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome, advice)
         raise _kind_of(outcome)(why, exit_code=_exit_code(outcome))
     messages += (*_damaged_lines(directory),)
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
@@ -277,7 +279,11 @@ def _exit_code(outcome: Outcome | None) -> int:
 
 
 def _nothing_recorded(
-    num_ranks: int, messages: Sequence[str], num_launches: int, outcome: Outcome | None
+    num_ranks: int,
+    messages: Sequence[str],
+    num_launches: int,
+    outcome: Outcome | None,
+    advice: str,
 ) -> str:
     """Why there is no capture of so many ranks that had a recorder, with their launches."""
     end = _describe_end(outcome)
@@ -299,7 +305,8 @@ def _nothing_recorded(
             f"{end} before a kprof recorder had started, so there is no capture; "
             "its own messages say why; if there are none, make it run without kprof first"
         )
-    return f"{end} without creating a kprof recorder, so there is no capture; {HOW_TO_RECORD}"
+    said = f"{end} without creating a kprof recorder, so there is no capture"
+    return f"{said}; {advice}" if advice else said
 
 
 def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:

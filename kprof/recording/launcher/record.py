@@ -53,7 +53,7 @@ from kprof.nccl.keeping import SlowestCalls, snapshot
 from kprof.nccl.plugin import NOT_LOADED, environment_for, replaced_plugin
 from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings.lifetime import open_recorders
-from kprof.recording.finishing.finishing import keeping, make_manifest
+from kprof.recording.finishing.finishing import HOW_TO_RECORD, keeping, make_manifest
 from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.finishing.recover import in_brackets, locked, now_utc, refuse_open_ranks
 from kprof.recording.launcher.runs import Measured, run_four_times, run_once
@@ -161,7 +161,7 @@ def _finish(
     request: RecordRequest, directory: Path, begun: Begun, outcome: Outcome, measured: Measured
 ) -> Capture:
     _refuse_running_ranks(directory, outcome)
-    manifest = make_manifest(directory, begun, outcome)
+    manifest = make_manifest(directory, begun, outcome, _how_to_record(request))
     manifest = msgspec.structs.replace(
         manifest,
         overhead=measured.overhead,
@@ -175,6 +175,13 @@ def _finish(
         ),
     )
     return capture.finish_capture(directory, request.output, manifest, force=request.force)
+
+
+def _how_to_record(request: RecordRequest) -> str:
+    """What to do where no rank had a recorder. A foreign workload may have nothing to record."""
+    if request.nccl_plugin is not None:
+        return NOT_LOADED
+    return "" if request.is_foreign else HOW_TO_RECORD
 
 
 def _never_ran(wanted: Wanted, world_size: int) -> list[str]:
