@@ -12,7 +12,6 @@ import typer
 from typer import Argument, Option
 
 from kprof.importers import format_names, format_of
-from kprof.importers.foreign import OPTIONS, Guess
 from kprof.trace.selection import parse_duration_ns
 from kprof_cli.aligning import FROM_FLOWS, align_run
 from kprof_cli.options import CAPTURE_OUTPUT, command
@@ -82,6 +81,8 @@ def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
     """Usage errors that typer cannot see. Refuse options that would have no effect."""
     if kind not in format_names():
         raise typer.BadParameter(f"--kind {kind} is none of {', '.join(format_names())}")
+    from kprof.importers.foreign import OPTIONS
+
     given = [name for name, value in asdict(options).items() if value is not None]
     for name in given:
         if name not in format_of(kind).uses:
@@ -95,6 +96,8 @@ def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
 
 def print_import(summary: ImportSummary, *, is_detected: bool) -> None:
     """One table of what was taken for what, and the lines that end every import."""
+    from kprof.importers.foreign import Guess
+
     uses = format_of(summary.kind).uses
     rows = [("format", summary.kind, "--kind" if is_detected else "")]
     for what, source in summary.taken:

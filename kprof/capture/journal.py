@@ -141,6 +141,10 @@ class Journal:
         except CaptureError:
             self.on_refusal()
 
+    def note(self, text: str) -> None:
+        """Add a sentence for the capture."""
+        self.say(Note(text))
+
 
 def journal_path(directory: Path, rank: int | None) -> Path:
     """The journal of a rank, or of all (None)."""

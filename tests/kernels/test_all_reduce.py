@@ -16,15 +16,11 @@ from typer.testing import CliRunner
 from waits import waited_s
 from widths import IS_CPU_TARGET, SEEDS, WARP_WIDTHS
 
+from benchmarks.all_reduce.__main__ import write_table
 from combinations import all_pairs
 from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
 from instrumented_kernels.all_reduce.__main__ import app
-from instrumented_kernels.all_reduce.tuning import (
-    read_table,
-    tuning_for,
-    tuning_from,
-    write_table,
-)
+from instrumented_kernels.all_reduce.tuning import TABLE_FILE, tuning_for, tuning_from
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.groups import SoloGroup
 
@@ -262,7 +258,7 @@ def test_a_number_of_ranks_that_was_measured_is_taken_as_it_is() -> None:
 
 
 def test_a_new_measurement_keeps_those_of_other_numbers_of_ranks(tmp_path: Path) -> None:
-    before = read_table()
+    before = json.loads(TABLE_FILE.read_text())["by_world_size"]
     write_table(tmp_path / "tuned.json", 30, [[1024, "ring"]], {"ring": [[1024, 4, 8]]})
     tables = json.loads((tmp_path / "tuned.json").read_text())["by_world_size"]
     assert tables == before | {

@@ -118,5 +118,5 @@ def test_a_rank_that_gets_sigterm_while_it_works_writes_what_it_has(tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
-    assert (run.returncode, run.stdout) == (143, "")
+    assert (run.returncode, run.stdout) == (-signal.SIGTERM, "")
     assert len(read_rank_infos(tmp_path)) == 1

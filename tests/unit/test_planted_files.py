@@ -272,8 +272,8 @@ def test_links_in_waits_on_the_disk_are_refused(
 
 def test_a_file_with_another_name_outside_is_refused(memory: Path, run: Path, thesis: Path) -> None:
     begin_journal(run, Begun((), "", 1))
-    os.link(thesis / "chapter-1", run / "said")
-    with pytest.raises(CorruptCaptureError, match="messages is a link"):
+    os.link(thesis / "chapter-1", run / "rank-00000.said")
+    with pytest.raises(CorruptCaptureError, match="said is a link"):
         recover(run)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kprof.capture.journal import Captured
-
 if TYPE_CHECKING:
     from kprof.capture.journal import Journal
     from kprof.recording.arenas.turns import Room, Turns
@@ -22,6 +20,9 @@ def captured_buffer(
 
     `is_whole`: each of its programs has one span.
     """
+    # A recorder that is off loads nothing for it.
+    from kprof.capture.journal import Captured
+
     row = keeper.launches.row(number, plan)
     keeper.decoder.replays.add(row)
     journal.say(Captured(row, plan.table_idx))

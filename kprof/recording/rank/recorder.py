@@ -19,7 +19,6 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
-from kprof.capture.journal import Note
 from kprof.capture.printable import utf8
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording.endings import complaints, lifetime
@@ -382,7 +381,7 @@ class Recorder(AnyRecorder):
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         text = utf8(text)
         self._facts.notes.append(text)
-        self._claim.journal.say(Note(text))
+        self._claim.journal.note(text)
 
     def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
