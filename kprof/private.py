@@ -251,12 +251,9 @@ def is_locked(path: Path) -> bool:
     kind = os.O_DIRECTORY if path.is_dir() else 0
     try:
         with opened(path, os.O_RDONLY | kind) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return not try_lock(file)
     except OSError:
         return False
-    return False
 
 
 @contextlib.contextmanager

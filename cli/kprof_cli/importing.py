@@ -79,10 +79,10 @@ def import_events(
 
 def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
     """Usage errors that typer cannot see. Refuse options that would have no effect."""
-    if kind not in format_names():
-        raise typer.BadParameter(f"--kind {kind} is none of {', '.join(format_names())}")
     from kprof.importers.foreign import OPTIONS
 
+    if kind not in format_names():
+        raise typer.BadParameter(f"--kind {kind} is none of {', '.join(format_names())}")
     given = [name for name, value in asdict(options).items() if value is not None]
     for name in given:
         if name not in format_of(kind).uses:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -27,6 +26,7 @@ from kprof.capture.losses import GaveUp
 from kprof.capture.manifest import Alignment, Launch, RankInfo, RankStarted, Text, WorldSize
 from kprof.capture.names import SAID_NAME, rank_file, rank_files
 from kprof.capture.output import writing
+from kprof.capture.processes import wait_until
 from kprof.errors import CaptureError, RegionError
 from kprof.private import new_file, opened, read_plain, try_lock
 from kprof.regions import RegionTable
@@ -174,12 +174,18 @@ def append(path: Path, line: Line) -> None:
     is_shared = path.name == SAID_NAME
     how = os.O_RDWR | os.O_CREAT | (0 if is_shared else os.O_APPEND)
     with opened(path, how) as file, _locked(file) if is_shared else contextlib.nullcontext():
-        end = os.fstat(file).st_size
-        reserved = os.pread(file, RESERVED_BYTES, max(0, end - RESERVED_BYTES))
-        end -= len(reserved) - len(reserved.rstrip(b"\0"))
+        # What is opened to append goes to the end, wherever it is to be.
+        end = _end_of_lines(file) if is_shared else 0
         while content:
             num_written = os.pwrite(file, content, end)
             content, end = content[num_written:], end + num_written
+
+
+def _end_of_lines(file: int) -> int:
+    """Where the zeros begin that are reserved at the end of a file."""
+    end = os.fstat(file).st_size
+    reserved = os.pread(file, RESERVED_BYTES, max(0, end - RESERVED_BYTES))
+    return end - len(reserved) + len(reserved.rstrip(b"\0"))
 
 
 @contextlib.contextmanager
@@ -189,9 +195,7 @@ def _locked(file: int) -> Iterator[None]:
     One that was stopped meanwhile, or whose signal handler says something, does not hinder others
     for long.
     """
-    end_s = time.monotonic() + _PATIENCE_S
-    while not try_lock(file) and time.monotonic() < end_s:
-        time.sleep(_POLL_S)
+    wait_until(lambda: try_lock(file), _PATIENCE_S, _POLL_S)
     try:
         yield
     finally:

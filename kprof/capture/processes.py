@@ -115,7 +115,7 @@ def _namespace() -> int:
         return 0
 
 
-def _read_stat(pid: int | str) -> _Stat | None:
+def _read_stat(pid: int) -> _Stat | None:
     try:
         # The command name in parentheses may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -124,10 +124,14 @@ def _read_stat(pid: int | str) -> _Stat | None:
         return None
 
 
+def all_pids() -> list[int]:
+    """The numbers of all processes; none without /proc."""
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+
+
 def parents() -> dict[int, int]:
     """The parent of every process; empty without /proc."""
-    pids = [entry.name for entry in Path("/proc").glob("[0-9]*")]
-    return {int(pid): stat.parent for pid in pids if (stat := _read_stat(pid))}
+    return {pid: stat.parent for pid in all_pids() if (stat := _read_stat(pid))}
 
 
 def environment_of(pid: int) -> list[bytes]:
@@ -157,8 +161,10 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float | None) -> None:
+def wait_until(
+    condition: Callable[[], bool], timeout_s: float | None, poll_s: float = _POLL_S
+) -> None:
     """Look at a condition again and again, until it holds or the time is over."""
     start_s = time.monotonic()
     while not condition() and (timeout_s is None or time.monotonic() - start_s < timeout_s):
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)

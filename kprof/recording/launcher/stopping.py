@@ -12,7 +12,7 @@ from typing import Final
 from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.parts import state_of_parts
-from kprof.capture.processes import environment_of, parents, signal_all, wait_until
+from kprof.capture.processes import all_pids, environment_of, signal_all, wait_until
 from kprof.capture.started import pids_here
 from kprof.errors import CaptureError
 from kprof.hangs.look import note_hang
@@ -126,7 +126,7 @@ def processes_of(directory: Path) -> list[int]:
     """
     wanted = f"{RECORD_DIR_VARIABLE}={directory.absolute()}".encode()
     found = []
-    for pid in sorted(parents().keys() - {os.getpid()}):
+    for pid in sorted({*all_pids()} - {os.getpid()}):
         with contextlib.suppress(OSError):
             if wanted in environment_of(pid):
                 found.append(pid)
