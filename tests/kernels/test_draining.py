@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,11 @@ from drained import ARENA_BYTES, DRAIN, by_hand, draining, look, steps
 from kprof.capture.losses import describe_losses
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
+from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.arenas.turns import Turns
+from kprof.recording.endings import lifetime
 from kprof.recording.finishing.recover import recover
+from kprof.recording.retention.keeping import Keeper
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, TRACKS, Graph, emitted, library, new_buffer, run_kernel
 
@@ -255,6 +261,59 @@ def test_who_waits_for_the_keeper_is_seen(tmp_path: Path, by_hand: None) -> None
         assert not keeper.is_wanted(0)
         keeper.hurry()
         assert keeper.is_wanted(1e9)
+
+
+def test_a_fork_waits_for_the_thread_that_writes(
+    tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that writes has locks: a child that finds them held waits for ever."""
+    inside, forking, of_a_library = threading.Event(), threading.Event(), threading.Lock()
+    keep_as_usual = Keeper._keep
+
+    def keep(*arguments: Any) -> list[ArenaState]:
+        with of_a_library:
+            inside.set()
+            forking.wait()
+            # Where the fork does not wait, it is over before this.
+            time.sleep(0.5)
+        return keep_as_usual(*arguments)
+
+    monkeypatch.setattr(Keeper, "_keep", keep)
+    with draining(tmp_path / "run.kprof") as recorder:
+        thread = threading.Thread(target=recorder._keeper.keep_all)
+        thread.start()
+        inside.wait()
+        forking.set()
+        child = os.fork()
+        if child == 0:
+            os._exit(int(of_a_library.locked()))
+        thread.join()
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_does_not_wait_for_long(
+    tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may hang. The child can record all the same."""
+    monkeypatch.setattr(lifetime, "_PATIENCE_S", 0.0)
+    inside, is_done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with lifetime.forks_wait():
+            inside.set()
+            is_done.wait()
+
+    with draining(tmp_path / "run.kprof"):
+        thread = threading.Thread(target=write)
+        thread.start()
+        inside.wait()
+        child = os.fork()
+        if child == 0:
+            with lifetime.forks_wait():
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        is_done.set()
+        thread.join()
 
 
 def test_a_slow_disk_costs_whole_calls_and_no_memory(

@@ -7,6 +7,8 @@
   its own recorder, with its own rank.
 - multiprocessing ends its forked children with os._exit. One of its finalizers closes the recorders
   of such a child.
+- A fork waits while a thread of kprof writes: pyarrow's allocator has a lock, and a child that
+  finds it held waits for ever, in pyarrow or in pandas.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
@@ -62,6 +66,10 @@ _NEEDED_TO_CLOSE: Final = (
 )
 
 
+# How long a fork waits for a thread that writes.
+_PATIENCE_S: Final = 5.0
+_WAKE_S: Final = 0.0001
+
 # Keeps open recorders alive: a recorder that was dropped without being closed still has events.
 _open: dict[tuple[Path, int], Open] = {}
 _at_exit: list[Closing] = []
@@ -101,9 +109,7 @@ def prepare() -> None:
     if _prepared_in_pid == os.getpid():
         return
     if not _prepared_in_pid:
-        os.register_at_fork(
-            before=_hold_signals, after_in_parent=_let_signals, after_in_child=_forget_in_child
-        )
+        os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget_in_child)
         atexit.register(_close_all)
     _prepared_in_pid = os.getpid()
     _close_with_multiprocessing()
@@ -237,30 +243,65 @@ def _close_all() -> None:
         signal.raise_signal(_ended_by)
 
 
+# A signal handler of the workload's may fork while its thread writes.
+_writing = threading.RLock()
 _held = threading.local()
 
 
-def _hold_signals() -> None:
+@contextlib.contextmanager
+def forks_wait() -> Iterator[None]:
+    """A context in which no other thread forks."""
+    with _writing:
+        yield
+
+
+@contextlib.contextmanager
+def forks_pass() -> Iterator[None]:
+    """A context within `forks_wait` in which threads fork that wait for it."""
+    _writing.release()
+    try:
+        # The thread that waits has to wake up first.
+        time.sleep(_WAKE_S)
+        yield
+    finally:
+        _writing.acquire()
+
+
+def _is_writing() -> bool:
+    """Whether this thread holds the others' forks up."""
+    return bool(_writing._is_owned())  # type: ignore[attr-defined]
+
+
+def _hold() -> None:
     """A signal for a forked child must find it without our handler: Python ignores what a handler
     raises while it forks, and the parent's saver would take it for the parent's."""
     _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _DEADLY)
+    _held.waits = not _is_writing()
+    if _held.waits:
+        # A disk that hangs must not stop the workload.
+        _writing.acquire(timeout=_PATIENCE_S)
 
 
-def _let_signals() -> None:
+def _let_go() -> None:
     # Another thread may have registered this while the fork was under way.
     with contextlib.suppress(AttributeError):
+        # Not by what `acquire` returned: a signal handler may have raised something after it.
+        if _held.waits and _is_writing():
+            _writing.release()
         signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
 
 
 def _forget_in_child() -> None:
-    global _ended_by
+    global _ended_by, _writing
     _ended_by = 0
     for recorder in list(_open.values()):
         recorder.abandon()
     _at_exit.clear()
     # multiprocessing's terminate() kills a child by the signal itself.
     _die_of_signals()
-    _let_signals()
+    if not _is_writing():
+        _writing = threading.RLock()
+    _let_go()
 
 
 def _die_of_signals() -> None:

@@ -20,6 +20,7 @@ from kprof.rank_memory import DISCARDED, Word
 from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.arenas.turns import Turns, Used
 from kprof.recording.decoding.decode import Decoder
+from kprof.recording.endings.lifetime import forks_pass, forks_wait
 from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.endings.writing import writing
 from kprof.recording.launches.launch_log import LaunchLog
@@ -158,7 +159,8 @@ class Keeper:
             if any(state != latest for state, _ in contents):
                 # A launch is running on a stream that the recorder does not know.
                 return None
-            self.rest()
+            with forks_pass():
+                self.rest()
             self._keep([oldest], contents, choices)
             self.turns.wipe(oldest, latest)
             return oldest
@@ -253,7 +255,8 @@ class Keeper:
             self._progress.add_waits(table, self.decoder.region_ids.merged())
             self._tell_written(table.num_rows)
             yield table
-            self.rest()
+            with forks_pass():
+                self.rest()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -270,7 +273,8 @@ class Keeper:
         is_held = self._lock.acquire(timeout=timeout_s)
         self._waiting.discard(own)
         try:
-            yield is_held
+            with forks_wait():
+                yield is_held
         finally:
             if is_held:
                 self._lock.release()
