@@ -30,11 +30,12 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def memory_root(*, make: bool = False) -> Path:
-    """/dev/shm/kprof-UID, the directory for all shared memory of this user.
+    """/dev/shm/kprof-UID-v2, the directory for all shared memory of this user.
 
     Raises OSError where there is none, or it cannot be trusted.
     """
-    root = _MEMORY_DIR / f"kprof-{os.geteuid()}"
+    # Versions that name memory in other ways would take each other's for garbage.
+    root = _MEMORY_DIR / f"kprof-{os.geteuid()}-v2"
     return make_private(root) if make else check_private(root)
 
 

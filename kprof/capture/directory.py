@@ -350,8 +350,8 @@ def finish_capture(
         if replaces:
             shutil.rmtree(_replaced_by(output), ignore_errors=True)
         # What stays hinders nobody: the capture is complete.
-        remove_files(output, *_MADE_OF)
         remove_memory(output)
+        remove_files(output, *_MADE_OF)
     checksums = Checksums(manifest.files)
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)

@@ -1,7 +1,7 @@
 """What is said while a recording is made: journals of JSON lines, which are only ever appended to.
 
     run.kprof.unfinished/
-      said                what concerns all: Begun, Note, GaveUp, Dump; anybody writes
+      said                what concerns all: Begun, Memory, Note, GaveUp, Dump; anybody writes
       rank-00003.said     RankStarted, Facts, Table, Kernel, Captured, Note, Answer, Aligned, Ended;
                           the rank writes, and when it has ended whoever finishes the capture
 
@@ -42,6 +42,13 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     command: tuple[Text, ...]
     created_utc: Text
     num_procs: WorldSize
+
+
+class Memory(msgspec.Struct, frozen=True, tag="memory"):
+    """Where the memory of the recording is: a random text that kprof.capture.shared_memory makes a
+    name of; none where it is on the disk. The last one counts."""
+
+    token: Text = ""
 
 
 class Dump(msgspec.Struct, frozen=True, tag="dump"):
@@ -112,7 +119,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     info: RankInfo
 
 
-_OfAll = Begun | Dump | GaveUp | Note
+_OfAll = Begun | Memory | Dump | GaveUp | Note
 Line = _OfAll | RankStarted | Facts | Table | Kernel | Captured | Answer | Aligned | Ended
 T = TypeVar("T", bound=Line)
 # Made here, not by the threads that use it: see kprof.capture.manifest.

@@ -5,7 +5,7 @@ the disk refuses it.
       said                                    the request
       rank-00003.live, ...                    copies, of the launches, too
       parts                                   moved here
-    /dev/shm/kprof-1000/51bc.../              its memory, to which the arenas move
+    /dev/shm/kprof-1000-v2/51bc.../           its memory, to which the arenas move
 
 The arenas move in one step: whoever is killed leaves them where all is that decodes them.
 """
@@ -21,7 +21,7 @@ from typing import Final
 
 from kprof.capture.journal import Begun, begin_journal, said
 from kprof.capture.names import finished_of, rank_file, unfinished_of
-from kprof.capture.shared_memory import discard, find_memory, is_in_memory, make_memory
+from kprof.capture.shared_memory import discard, find_memory, make_memory
 from kprof.private import copy_plain, move, opened, read_plain, remove
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
@@ -44,11 +44,11 @@ def set_aside(
     place = _make_place(directory, rank)
     moved: list[tuple[Path, Path]] = []
     try:
+        for begun in said(directory, None, Begun):
+            begin_journal(place, begun)
         make_memory(place)
         copied = _in_folders(directory, rank, place, "launches-*")
         of_rank = [rank_file(directory, rank, kind) for kind in _COPIED]
-        for begun in said(directory, None, Begun):
-            begin_journal(place, begun)
         for path, folder in [*((path, place) for path in of_rank if path.exists()), *copied]:
             copy_plain(path, folder / path.name)
         if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:
@@ -98,7 +98,7 @@ def _make_place(directory: Path, rank: int) -> Path:
 
 def _folders(directory: Path) -> list[Path]:
     """Where the arenas of a rank may be."""
-    return [*filter(None, [find_memory(directory)]), directory]
+    return [*{find_memory(directory) or directory, directory}]
 
 
 def _moves(
@@ -117,9 +117,9 @@ def _moves(
 
 
 def _in_folders(directory: Path, rank: int, place: Path, kind: str) -> list[tuple[Path, Path]]:
-    memory = find_memory(place)
+    memory = find_memory(place) or place
     return [
-        (path, memory if memory and folder != directory and is_in_memory(folder) else place)
+        (path, place if folder == directory else memory)
         for folder in _folders(directory)
         for path in folder.glob(f"rank-{rank:05d}.{kind}")
     ]

@@ -1,13 +1,14 @@
 """The shared memory of a recording: what its ranks write there outlives them, and costs no disk.
 
-    /dev/shm/kprof-1000/         mode 0700 (kprof.private)
+    /dev/shm/kprof-1000-v2/      mode 0700 (kprof.private)
       8f2c...                    of one recording; the name is a hash, see `_folder_of`
         directory                mount namespace and path of that recording, for `kprof clean`
         rank-00003.waits         see kprof.hangs.lines
         rank-00003.arena         see kprof.recording.arenas.ledger
       heap-17-7f00               see kprof.devices.symmetric
     run.kprof.unfinished/
-      waits                      a random text; a folder instead where /dev/shm cannot be used
+      said                       the journal has a random text; none where /dev/shm cannot be used,
+                                 and then the files of ranks are beside it
       kprof-copy                 only in a copy that `kprof recover -o` works on
 
 No file of a recording names a place in memory: the name follows from the random text and from the
@@ -29,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kprof.capture.journal import Memory, append, journal_path, read_journal
+from kprof.capture.names import SAID_NAME
 from kprof.private import (
     UntrustedError,
     held,
@@ -40,35 +43,39 @@ from kprof.private import (
     read_plain,
 )
 
-WAITS_NAME: Final = "waits"
 COPY_NAME: Final = "kprof-copy"
-_OWNER: Final = "directory"
-_TOKEN_BYTES: Final = 32
+OWNER_NAME: Final = "directory"
+_TOKEN_BYTES: Final = 16
 
 
 def make_memory(directory: Path) -> str:
-    """Make the memory of a recording, a folder on the disk where /dev/shm cannot be used.
+    """Make the memory of a recording whose journal has begun, on the disk where /dev/shm cannot be
+    used.
 
     Returns why not, or nothing.
     """
-    remove_memory(directory)
+    journal = journal_path(directory, None)
     try:
         root = memory_root(make=True)
-        _write(directory / WAITS_NAME, secrets.token_hex(_TOKEN_BYTES // 2).encode())
+        memory = Memory(secrets.token_hex(_TOKEN_BYTES))
+        # First: memory of which no journal says anything is garbage.
+        append(journal, memory)
         with locked(root):
-            folder = make_private(_folder_of(directory, root))
+            folder = make_private(_folder_of(directory, root, memory))
             owner = b"%d %b" % (_namespace(), os.fsencode(directory.absolute()))
-            _write(folder / _OWNER, owner)
+            with os.fdopen(new_file(folder / OWNER_NAME), "wb") as file:
+                file.write(owner)
     except OSError as error:
         remove_memory(directory)
-        with contextlib.suppress(OSError), held(directory) as here:
-            (here / WAITS_NAME).mkdir(mode=0o700)
+        with contextlib.suppress(OSError):
+            append(journal, Memory())
         return error.strerror or str(error)
     return ""
 
 
 def memory_of(directory: Path) -> Path | None:
-    """The folder that the ranks of a recording share on this host; None where none is found."""
+    """The folder that the ranks of a recording share on this host, which is the directory itself
+    where memory cannot be used; None where none is found."""
     with contextlib.suppress(OSError):
         return find_memory(directory)
     return None
@@ -76,28 +83,23 @@ def memory_of(directory: Path) -> Path | None:
 
 def find_memory(directory: Path) -> Path | None:
     """The same, but raises OSError where nobody can say whether there is one."""
-    waits = directory / WAITS_NAME
+    said = [line for line in read_journal(directory, None)[0] if isinstance(line, Memory)]
+    if not said or not said[-1].token:
+        return directory if said else None
     try:
-        if stat.S_ISDIR(waits.lstat().st_mode):
-            return waits
-        folder = _folder_of(directory, memory_root())
+        folder = _folder_of(directory, memory_root(), said[-1])
         folder.stat()
     except (FileNotFoundError, UntrustedError):
         return None
     return folder
 
 
-def is_in_memory(folder: Path) -> bool:
-    """Whether the folder that `memory_of` found is in memory, not on the disk."""
-    return folder.name != WAITS_NAME
-
-
 def remove_memory(directory: Path) -> None:
     """Remove the memory of a recording. Nothing outside of it is removed, whatever it holds."""
     with contextlib.suppress(OSError), held(directory) as here:
-        if folder := memory_of(here):
+        folder = memory_of(here)
+        if folder not in (None, here):
             shutil.rmtree(folder, ignore_errors=True)
-        (here / WAITS_NAME).unlink()
 
 
 def discard(directory: Path) -> None:
@@ -111,7 +113,7 @@ def discard_copy(directory: Path) -> None:
     with contextlib.suppress(OSError), held(directory) as here:
         if is_copy(here / "."):
             for path in here.iterdir():
-                if path.name not in (COPY_NAME, WAITS_NAME):
+                if path.name not in (COPY_NAME, SAID_NAME):
                     path.unlink()
     discard(directory)
 
@@ -191,7 +193,7 @@ def is_copy(directory: Path) -> bool:
 
 def _describe(folder: Path) -> Left:
     with contextlib.suppress(OSError, ValueError):
-        namespace, _, path = read_plain(folder / _OWNER).partition(b" ")
+        namespace, _, path = read_plain(folder / OWNER_NAME).partition(b" ")
         return Left(folder, Path(os.fsdecode(path)), int(namespace))
     # Whoever made it was killed before it could say for what.
     return Left(folder, folder, _namespace())
@@ -205,15 +207,9 @@ def _namespace() -> int:
         return 0
 
 
-def _folder_of(directory: Path, root: Path) -> Path:
+def _folder_of(directory: Path, root: Path, memory: Memory) -> Path:
     """Where its memory is. A copy of the directory has no memory, nor has one with another
     inode."""
-    token = read_plain(directory / WAITS_NAME, _TOKEN_BYTES + 1)
     status = directory.stat()
-    place = b"%d %d %b" % (status.st_dev, status.st_ino, token)
+    place = f"{status.st_dev} {status.st_ino} {memory.token}".encode()
     return root / hashlib.blake2b(place, digest_size=16).hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(new_file(path), "wb") as file:
-        file.write(content)

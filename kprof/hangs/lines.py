@@ -1,6 +1,6 @@
 """The memory in which a rank says what it launches and which of its waits last long.
 
-    /dev/shm/kprof-1000/8f2c.../      see kprof.capture.shared_memory
+    /dev/shm/kprof-1000-v2/8f2c.../      see kprof.capture.shared_memory
       rank-00003.waits       a file per rank, made and mapped by its recorder: kprof.rank_memory
       rank-00003.arena       see kprof.recording.arenas.ledger
     run.kprof.unfinished/
@@ -23,7 +23,7 @@ import numpy as np
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
 from kprof.capture.journal import Answer, Kernel, said, say
 from kprof.capture.names import rank_file, rank_files
-from kprof.capture.shared_memory import is_in_memory, memory_of
+from kprof.capture.shared_memory import memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
 from kprof.private import read_plain, remove
@@ -102,7 +102,7 @@ def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:
     remove(on_disk)
     if folder is not None:
         with contextlib.suppress(OSError):
-            return SharedFile(rank_file(folder, rank, "waits"), HANG_BYTES), is_in_memory(folder)
+            return SharedFile(rank_file(folder, rank, "waits"), HANG_BYTES), folder != directory
     return SharedFile(on_disk, HANG_BYTES), False
 
 

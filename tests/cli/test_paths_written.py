@@ -97,7 +97,7 @@ class Audited:
             f"{folder / 'given'}/",
             f"{self.temporary}/kprof-",
             f"{cache_dir()}",
-            f"/dev/shm/kprof-{os.geteuid()}",
+            f"/dev/shm/kprof-{os.geteuid()}-v2",
         )
 
     def kprof(self, *arguments: str, code: int = 0) -> list[str]:

@@ -36,7 +36,7 @@ HANG_S: Final = 600.0
 SECRET: Final = "a private file that no fuzzer may show or change"
 _MOST_FAILURES: Final = 20
 # Where kprof itself keeps builds and the memory of recordings.
-_OWN_PLACES: Final = (f"/dev/shm/kprof-{os.geteuid()}",)
+_OWN_PLACES: Final = (f"/dev/shm/kprof-{os.geteuid()}-v2",)
 _CHANGES: Final = {
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
     "os.utime", "os.mkfifo", "os.mknod", "shutil.rmtree", "shutil.move",

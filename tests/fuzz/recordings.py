@@ -29,7 +29,7 @@ from harness import Broken
 
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses
-from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_memory
+from kprof.capture.shared_memory import make_memory, memory_of, remove_memory
 from kprof.errors import KprofError
 from kprof.recording.finishing.recover import recover
 
@@ -102,7 +102,7 @@ def _left_in(place: str, variant: str) -> tuple[Path, int, tuple[str, ...]]:
     kept.mkdir()
     memory = memory_of(source)
     for path in [*source.iterdir(), *(memory.glob("rank-*") if memory else ())]:
-        if path.is_file() and path.name != WAITS_NAME:
+        if path.is_file():
             (kept / path.name).write_bytes(path.read_bytes())
     remove_memory(source)
     capture = recover(copied(kept, folder / "sound" / UNFINISHED))

@@ -19,7 +19,7 @@ from killed_state import EMITTED, SIZES
 from faults import fail_at, kill_at, without_faults
 from kprof import private
 from kprof.capture.directory import Capture
-from kprof.capture.names import unfinished_of
+from kprof.capture.names import SAID_NAME, unfinished_of
 from kprof.capture.set_aside import set_aside
 from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage, remove_memory
 from kprof.errors import WorkloadError
@@ -55,7 +55,7 @@ class Left:
         assert subprocess.run(command, env=environment, check=False).returncode == -9
         memory = memory_of(made)
         assert memory is not None
-        self.files = [path for path in made.iterdir() if path.name != "waits"]
+        self.files = [path for path in made.iterdir() if path.name != SAID_NAME]
         self.in_memory = Path(shutil.copytree(memory, folder / "memory"))
         remove_memory(made)
 

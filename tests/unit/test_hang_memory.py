@@ -15,7 +15,7 @@ import kprof
 from kprof import private
 from kprof.abi import BLOCK_TRACK_WARP, NO_LINES, WAIT_LINE
 from kprof.capture.journal import Answer
-from kprof.capture.shared_memory import WAITS_NAME, make_memory, memory_of, remove_garbage
+from kprof.capture.shared_memory import make_memory, memory_of, remove_garbage
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
 from kprof.hangs import lines
@@ -132,11 +132,10 @@ def test_memory_that_is_too_small_leaves_waits_on_the_disk(
 def test_without_shared_memory_waits_are_on_the_disk(tmp_path: Path, memory: Path) -> None:
     memory.rmdir()
     with sharing_memory(tmp_path):
-        assert (tmp_path / WAITS_NAME).is_dir()
+        assert memory_of(tmp_path) == tmp_path
         writer = WaitsWriter(tmp_path, 0, 2)
         assert not writer.is_in_memory
         check_that_waits_are_seen(tmp_path, writer)
-    assert not (tmp_path / WAITS_NAME).exists()
 
 
 def test_where_the_disk_is_full_too_nothing_is_seen_and_the_rank_goes_on(

@@ -25,12 +25,13 @@ from kprof.recording.finishing.recover import recover
 MALLORY = 12345
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
 
-RECORDING = """mkdir -p {0}/waits
+RECORDING = """mkdir {0}
 echo '{{"type": "begun", "command": [], "created_utc": "", "num_procs": 1}}' > {0}/said
+echo '{{"type": "memory"}}' >> {0}/said
 echo '{{"type": "started", "rank": 0, "pid": {1}, "host": ""}}' > {0}/rank-00000.said
 echo '{{"version": 1, "save_signal": 9, "ranks": [{{"rank": 0, "pid": {1}}}]}}' > {0}/hang.json
 head -c 4096 /dev/zero > {0}/rank-00000.live
-echo x > {0}/waits/rank-00000.waits; chmod -R a+rwX {0}"""
+echo x > {0}/rank-00000.waits; chmod -R a+rwX {0}"""
 PLANTS = {
     "pipe": "mkfifo {0}",
     "zeros": "ln -s /dev/zero {0}",
@@ -40,7 +41,7 @@ PLANTS = {
     "open folder": "mkdir {0}; chmod 777 {0}",
     "set-uid shell": "cp /bin/sh {0}; chmod 4755 {0}",
     "recording": RECORDING,
-    "linked recording": RECORDING + "; rm -r {0}/waits; ln -s {2} {0}/waits",
+    "linked recording": RECORDING + "; ln -sf {2}/rank-00000.waits {0}",
 }
 
 
@@ -75,8 +76,8 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def thesis(tmp_path: Path) -> Path:
     folder = tmp_path / "thesis"
-    (folder / "waits").mkdir(parents=True)
-    (folder / "waits" / "rank-00000.waits").write_text("years of work")
+    folder.mkdir()
+    (folder / "rank-00000.waits").write_text("years of work")
     return folder
 
 
@@ -133,7 +134,7 @@ def test_nothing_planted_beside_the_output_is_used_or_removed(
 def test_a_planted_place_for_memory_is_left_alone(
     shared: Path, thesis: Path, victim: subprocess.Popen[bytes], tmp_path: Path, name: str
 ) -> None:
-    plant(name, shared / "kprof-0", victim.pid, thesis)
+    plant(name, shared / "kprof-0-v2", victim.pid, thesis)
     before = state_of(thesis, shared)
     with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 16) as recorder:
         recorder.launch("combine", ["a"])
@@ -159,7 +160,7 @@ def test_nobody_else_can_read_or_lock_what_is_recorded(shared: Path) -> None:
         recorder.launch("combine", ["a"])
         directory = shared / "run.kprof.unfinished"
         assert mallory(f"exec 3< {directory}").returncode != 0
-        assert mallory(f"ls {directory}; ls {shared}/kprof-0").stdout == ""
+        assert mallory(f"ls {directory}; ls {shared}/kprof-0-v2").stdout == ""
     assert mallory(f"cat {shared}/run.kprof/manifest.json").returncode == 0
 
 

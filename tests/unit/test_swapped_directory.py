@@ -13,7 +13,7 @@ import pytest
 from faults import fail_at, without_faults
 from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.set_aside import set_aside
-from kprof.capture.shared_memory import WAITS_NAME, make_memory
+from kprof.capture.shared_memory import make_memory
 from kprof.errors import KprofError
 from kprof.private import UntrustedError, held, open_plain
 from kprof.recording.finishing.recover import recover
@@ -31,9 +31,8 @@ NAMES = (
     "a.tmp",
     "nccl-thesis",
     "part-00000-00000.parquet",
-    *(f"rank-00000.{kind}" for kind in ("parquet", "said", "live")),
-    f"{WAITS_NAME}/rank-00000.waits",
-    f"{WAITS_NAME}/chapter-1",
+    *(f"rank-00000.{kind}" for kind in ("parquet", "said", "live", "waits")),
+    "chapter-1",
 )
 
 
@@ -45,7 +44,7 @@ class Swapped:
         self.directory = folder / "his" / "run.kprof.unfinished"
         self.thesis, self._aside = folder / "thesis", folder / "his" / "aside"
         self.output.parent.mkdir()
-        (self.thesis / WAITS_NAME).mkdir(parents=True, mode=0o700)
+        self.thesis.mkdir(mode=0o700)
         for name in NAMES:
             (self.thesis / name).write_text(f"years of work: {name}")
         self.thesis.chmod(0o700)

@@ -1,6 +1,6 @@
 """What outlives a rank that is killed: its arenas, and all that is needed to decode them.
 
-    /dev/shm/kprof-1000/8f2c.../   (without room there: run.kprof.unfinished/)
+    /dev/shm/kprof-1000-v2/8f2c.../   (without room there: run.kprof.unfinished/)
       rank-00003.arena             what is known of the arenas, and the arenas
       rank-00003.launches-00000    launches
     run.kprof.unfinished/
@@ -29,7 +29,7 @@ from kprof.abi import NO_CHUNK
 from kprof.capture.journal import Facts, Journal
 from kprof.capture.manifest import INT32_MAX
 from kprof.capture.names import rank_file, rank_files
-from kprof.capture.shared_memory import is_in_memory, memory_of
+from kprof.capture.shared_memory import memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.private import read_plain, remove_files
 from kprof.rank_memory import (
@@ -181,7 +181,7 @@ def open_ledger(
     free_bytes = 0
     with contextlib.suppress(OSError):
         free_bytes = shutil.disk_usage(folder).free
-    is_roomy = is_in_memory(folder) and free_bytes >= 2 * size_bytes
+    is_roomy = folder != directory and free_bytes >= 2 * size_bytes
     is_roomy &= only_in_memory or size_bytes <= _MAX_IN_MEMORY
     reason = f"/dev/shm has no room for {size} beside as much for others"
     for place in [folder] * is_roomy + [directory] * (not only_in_memory):

@@ -27,7 +27,7 @@ from kprof.capture.names import (
 from kprof.capture.output import writing
 from kprof.capture.shared_memory import (
     COPY_NAME,
-    WAITS_NAME,
+    OWNER_NAME,
     discard,
     discard_copy,
     find_memory,
@@ -41,7 +41,7 @@ from kprof.private import copy_plain, is_locked, new_file, try_lock
 from kprof.recording.finishing.finishing import keeping, make_manifest
 
 # Any of these is left of a recording, however damaged it is.
-_NAMES: Final = (SAID_NAME, WAITS_NAME, MANIFEST_NAME)
+_NAMES: Final = (SAID_NAME, MANIFEST_NAME)
 _TRACES: Final = (*_NAMES, "rank-*", "part-*", RING_NAMES)
 
 
@@ -111,6 +111,8 @@ def _beside(output: Path, directory: Path) -> Iterator[Path]:
         try:
             with locked(place):
                 os.close(new_file(place / COPY_NAME))
+                if (directory / SAID_NAME).exists():
+                    copy_plain(directory / SAID_NAME, place / SAID_NAME)
                 # Whoever cleans memory finds the copy by it.
                 make_memory(place)
                 _copy(directory, place)
@@ -133,12 +135,10 @@ def _remove_left_copies(output: Path) -> None:
 
 def _copy(directory: Path, place: Path) -> None:
     """Copy the files of a recording, and those of its memory as if there had been none."""
-    for path in directory.iterdir():
-        if path.is_file() and path.name not in (WAITS_NAME, COPY_NAME):
-            copy_plain(path, place / path.name)
-    memory = find_memory(directory) or place / WAITS_NAME
-    for path in (*memory.glob("rank-*"), *memory.glob(RING_NAMES)):
-        copy_plain(path, place / path.name)
+    for folder in dict.fromkeys((directory, find_memory(directory) or directory)):
+        for path in folder.iterdir():
+            if path.is_file() and path.name not in (SAID_NAME, COPY_NAME, OWNER_NAME):
+                copy_plain(path, place / path.name)
 
 
 def now_utc() -> str:
