@@ -229,10 +229,11 @@ def read_alignment(directory: Path) -> Alignment | None:
     return calibrations[-1].alignment if calibrations else None
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
+def write_manifest(directory: Path, manifest: Manifest) -> int:
     """Write `manifest.json` with its checksum, atomically; the last step of a recording."""
     crc = checksum_of_manifest(msgspec.json.encode(manifest))
     write_json(directory / MANIFEST_NAME, msgspec.structs.replace(manifest, checksum=crc))
+    return crc
 
 
 def begin_capture(output: Path, force: bool) -> Path:
@@ -338,8 +339,8 @@ def finish_capture(
     """
     if is_new := not manifest.files:
         manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
-    _check_readable(temporary, manifest)
-    write_manifest(temporary, manifest)
+    found = _readable(temporary, manifest)
+    checksum = write_manifest(temporary, manifest)
     refuse_output(output, force)
     with writing(output):
         share(temporary)
@@ -355,11 +356,12 @@ def finish_capture(
     checksums = Checksums(manifest.files)
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)
-    return _opened(output, read_manifest(output), checksums)
+    manifest = msgspec.structs.replace(found.manifest, checksum=checksum)
+    return Capture(output, manifest, checksums, found.left_out)
 
 
-def _check_readable(directory: Path, manifest: Manifest) -> None:
-    """Refuse what no reader would open, while all that it is made of is still there.
+def _readable(directory: Path, manifest: Manifest) -> Capture:
+    """What a reader would open, while all that it is made of is still there.
 
     Raises CorruptCaptureError.
     """
@@ -367,7 +369,7 @@ def _check_readable(directory: Path, manifest: Manifest) -> None:
     try:
         checked = decode_bytes(path, msgspec.json.encode(manifest), Manifest)
         check_manifest(path, checked)
-        _opened(directory, checked.without_partial_alignment(), Checksums(checked.files))
+        return _opened(directory, checked.without_partial_alignment(), Checksums(checked.files))
     except CorruptCaptureError as error:
         raise CorruptCaptureError(
             f"a file in {directory} is damaged, so there is no capture yet: {error}"
