@@ -1,6 +1,9 @@
 """The memory that a rank shares with whoever watches it, and with whoever finds it dead.
 
-    rank-00003.live              LIVE_BYTES: numbers of 64 bits, see `Live`; then Python stacks
+    rank-00003.live              locked while the recorder of the rank is open:
+        0        numbers of 64 bits, see `Live`
+        4096     its slowest calls, where only those are kept (kprof.recording.retention.slowest)
+        65536    Python stacks (kprof.hangs.stacks)
     rank-00003.waits             what a look for hangs needs:
         0        HANG_HEADER
         4096     RECENT x NUM_RECENT       launch n in row n % NUM_RECENT
@@ -25,7 +28,9 @@ import numpy as np
 
 from kprof.abi import WAIT_LINE
 
-LIVE_BYTES: Final = 4096
+NUMBERS_BYTES: Final = 4096
+# A thousand calls as text take 47 KB.
+LIVE_BYTES: Final = 1 << 16
 
 
 class Live:

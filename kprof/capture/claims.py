@@ -1,8 +1,7 @@
 """Who writes into an unfinished capture, how far each rank is, and what went wrong.
 
     run.kprof.unfinished/
-      rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches,
-                          the next 8 all calls of launch() and step()
+      rank-00003.live     see kprof.rank_memory
 
 The system drops the lock when the process ends, however it ends. So the lock tells whether a rank
 may still write.
@@ -32,7 +31,7 @@ from kprof.capture.started import read_ranks_started
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import CaptureError, RankTakenError
 from kprof.private import is_locked, open_plain, read_plain, try_lock
-from kprof.rank_memory import LIVE_BYTES, Live
+from kprof.rank_memory import LIVE_BYTES, NUMBERS_BYTES, Live
 
 
 class Claim:
@@ -54,11 +53,12 @@ class Claim:
                 leave_message(directory, _keep_predecessor(directory, rank, num_launches))
             with writing(path):
                 # What an earlier process has told does not count.
-                os.ftruncate(file, LIVE_BYTES)
-                # Real bytes: a hole in the file means SIGBUS when the disk is full.
+                os.ftruncate(file, NUMBERS_BYTES)
+                # Real bytes: a hole in what is mapped means SIGBUS when the disk is full.
                 begin = 0
-                while begin < LIVE_BYTES:
-                    begin += os.pwrite(file, bytes(LIVE_BYTES - begin), begin)
+                while begin < NUMBERS_BYTES:
+                    begin += os.pwrite(file, bytes(NUMBERS_BYTES - begin), begin)
+                os.ftruncate(file, LIVE_BYTES)
                 self._page = _mapped(path)
                 self.journal = Journal(directory, rank)
         except BaseException:
@@ -103,7 +103,7 @@ def _mapped(path: Path) -> mmap.mmap:
     """The file in memory, opened once more: a mapping keeps its file open, and with it its lock."""
     file = open_plain(path, os.O_RDWR)
     try:
-        return mmap.mmap(file, LIVE_BYTES)
+        return mmap.mmap(file, NUMBERS_BYTES)
     finally:
         os.close(file)
 
@@ -164,7 +164,7 @@ def unrecorded_launches(directory: Path) -> dict[int, int]:
     }
 
 
-def live_numbers(directory: Path, count: int = LIVE_BYTES // 8) -> dict[int, tuple[int, ...]]:
+def live_numbers(directory: Path, count: int = NUMBERS_BYTES // 8) -> dict[int, tuple[int, ...]]:
     """The first numbers in `Claim.progress` of every rank that ever had a recorder; 0 where the
     file is shorter."""
     numbers = {}

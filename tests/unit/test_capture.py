@@ -58,7 +58,7 @@ def test_what_ranks_told_while_they_ran_does_not_stay(tmp_path):
     build = builder(num_ranks=1)
     source = tmp_path / "run.kprof.unfinished"
     build.write(source)
-    kinds = "said live waits tracks slowest arena launches-00000 announced"
+    kinds = "said live waits tracks arena launches-00000 announced"
     for kind in kinds.split():
         (source / f"rank-00000.{kind}").touch()
     kept = {"rank-00000.parquet", "summary-00000.parquet", "torch-rank-00000.json.gz", "hang.json"}

@@ -12,12 +12,21 @@ import numpy as np
 import pytest
 
 import kprof
+from kprof.capture.claims import Claim, launch_counts
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, Capture
 from kprof.capture.manifest import EventCounts
+from kprof.rank_memory import LIVE_BYTES, NUMBERS_BYTES
 from kprof.recording.decoding.tally import Tally
 from kprof.recording.launches.progress import read_progress
 from kprof.recording.launches.region_ids import RegionIds
-from kprof.recording.retention.slowest import Published, Ranking, SlowestCalls, Stretch
+from kprof.recording.retention.slowest import (
+    Published,
+    Ranking,
+    SlowestCalls,
+    Stretch,
+    read_published,
+    write_published,
+)
 from kprof.regions import RegionTable
 
 
@@ -84,6 +93,25 @@ def test_events_that_are_taken_back_are_not_counted() -> None:
     assert tally.losses() != losses
     tally.remove_events(region, flags)
     assert (tally.counts, tally.losses()) == (before, losses)
+
+
+def test_what_ranks_publish_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    claims = [Claim(tmp_path, rank) for rank in range(3)]
+    most = Published(True, 1 << 62, tuple((1 << 62, 1 / 3e300) for _ in range(1000)))
+    write_published(tmp_path, 0, most)
+    assert read_published(tmp_path) == {0: most}
+    for rank, published in enumerate((Published(True, 9, ((3, 9.0),)), Published(True, 10))):
+        write_published(tmp_path, rank, published)
+    with (tmp_path / "rank-00001.live").open("r+b") as file:
+        # As where it is being written.
+        file.seek(NUMBERS_BYTES + 20)
+        file.write(b"7")
+    assert read_published(tmp_path) == {0: Published(True, 9, ((3, 9.0),))}
+    assert launch_counts(tmp_path) == {0: 0, 1: 0, 2: 0}
+    assert (tmp_path / "rank-00000.live").stat().st_size == LIVE_BYTES
+    claims[0].release()
+    Claim(tmp_path, 0)
+    assert read_published(tmp_path) == {}, "what an earlier process has told does not count"
 
 
 class GroupOfTwo:

@@ -7,17 +7,19 @@ so far becomes a part of the capture. That part is removed when there are enough
 arena without a slow call is emptied without reading it.
 
 All ranks keep the same calls. The length of a call is the longest that any rank measured. Each rank
-publishes its own slowest calls in a file, rank-00003.slowest. That is enough: a call that is among
-the slowest of all is also among the slowest of the rank that measured this length. A retired arena
-waits until all ranks have ended its calls. It waits only while another one is free, so a rank that
-is far behind costs no events.
+publishes its own slowest calls in its rank-00003.live: JSON after a checksum, because others may
+read while it writes. That is enough: a call that is among the slowest of all is also among the
+slowest of the rank that measured this length. A retired arena waits until all ranks have ended its
+calls. It waits only while another one is free, so a rank that is far behind costs no events.
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
+import os
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +30,9 @@ import msgspec
 
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.names import rank_file, rank_files
-from kprof.capture.output import completing
-from kprof.private import read_plain
+from kprof.capture.output import writing
+from kprof.private import open_plain, read_plain
+from kprof.rank_memory import LIVE_BYTES, NUMBERS_BYTES
 from kprof.recording.retention.call_lengths import CallLengths, describe_length
 from kprof.recording.retention.drainer import Drainer, Fail, Note
 from kprof.recording.retention.keeping import Choice, Keeper
@@ -38,6 +41,7 @@ from kprof.recording.retention.retention import NUM_FOR_SLOWEST, Retention
 # What a rank publishes when nobody has to wait for it any more.
 _ALL_ENDED: Final = 1 << 62
 _MAX_NAMED: Final = 10
+_CHECKSUM_BYTES: Final = 4
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -247,7 +251,7 @@ class KeepSlowest(Drainer):
 
     def _ranking(self) -> Ranking:
         mine = {self._keeper.rank: self._publish()}
-        return Ranking(_read_published(self._keeper.directory) | mine, self._num_kept)
+        return Ranking(read_published(self._keeper.directory) | mine, self._num_kept)
 
     def _publish(self) -> Published:
         """Let other ranks know what this one knows; raises CaptureError."""
@@ -255,9 +259,7 @@ class KeepSlowest(Drainer):
         if self._is_closed:
             latest = msgspec.structs.replace(latest, num_ended=_ALL_ENDED)
         if latest != self._latest:
-            path = rank_file(self._keeper.directory, self._keeper.rank, "slowest")
-            with completing(path) as temporary:
-                temporary.write_bytes(msgspec.json.encode(latest))
+            write_published(self._keeper.directory, self._keeper.rank, latest)
             self._latest = latest
         return latest
 
@@ -279,7 +281,7 @@ class KeepSlowest(Drainer):
 def found_slowest(directory: Path, rank: int) -> str:
     """The slowest calls that a rank knew of when it was killed, in words; empty where there is no
     such list."""
-    published = _read_published(directory)
+    published = read_published(directory)
     if rank not in published:
         return ""
     # Others may have ended fewer calls. None of them publishes more than are to be kept.
@@ -291,14 +293,29 @@ def found_slowest(directory: Path, rank: int) -> str:
     return _name_slowest([*ranking.length_s.items()], calls)
 
 
-def _read_published(directory: Path) -> dict[int, Published]:
+def write_published(directory: Path, rank: int, published: Published) -> None:
+    """Let other ranks know; raises CaptureError."""
+    path, text = rank_file(directory, rank, "live"), msgspec.json.encode(published)
+    with writing(path), os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
+        file.seek(NUMBERS_BYTES)
+        file.write(_checksum(text) + text + b"\0")
+
+
+def read_published(directory: Path) -> dict[int, Published]:
     """What ranks let others know, by rank."""
     published = {}
-    for rank, path in rank_files(directory, "slowest").items():
+    for rank, path in rank_files(directory, "live").items():
         # A disk that has trouble costs what is known of other ranks, and no more.
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            published[rank] = _PUBLISHED.decode(read_plain(path))
+            content = read_plain(path, LIVE_BYTES)[NUMBERS_BYTES:]
+            text = content[_CHECKSUM_BYTES:].partition(b"\0")[0]
+            if content.startswith(_checksum(text)):
+                published[rank] = _PUBLISHED.decode(text)
     return published
+
+
+def _checksum(text: bytes) -> bytes:
+    return zlib.crc32(text).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _name_slowest(slowest: Sequence[tuple[int, float]], calls: str) -> str:
