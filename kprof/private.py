@@ -215,7 +215,10 @@ def new_file_in(folder: Path, name: str, mode: int = 0o600) -> int:
 def read_plain(path: Path, limit_bytes: int | None = None) -> bytes:
     """The bytes of a plain file, at most so many; raises OSError."""
     with os.fdopen(open_plain(path), "rb") as file:
-        return file.read(-1 if limit_bytes is None else limit_bytes)
+        if limit_bytes is None:
+            return file.read()
+        # Python takes memory for as many bytes as it is to read at most.
+        return file.read(min(limit_bytes, os.fstat(file.fileno()).st_size))
 
 
 def copy_plain(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,18 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
     os.truncate(path, path.stat().st_size - 5)
     of_rank.say(Note("three"))
     assert read_journal(tmp_path, 3) == ([Note("one"), Note("three")], 1)
+
+
+def test_reading_takes_memory_for_what_is_there(tmp_path: Path) -> None:
+    """A rank with a ring reads it 20 times a second, and the program may have little memory."""
+    Journal(tmp_path, 3).say(Note("one"))
+    tracemalloc.start()
+    try:
+        assert said(tmp_path, 3, Note) == [Note("one")]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
 
 
 def test_what_ranks_lost_goes_into_space_that_is_reserved(tmp_path: Path) -> None:
