@@ -193,13 +193,14 @@ def writing_events(path: Path) -> Iterator[pq.ParquetWriter]:
 
     Raises CaptureError.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with (
-        completing(path) as new,
-        pq.ParquetWriter(new, event_schema(), compression="zstd", compression_level=1) as writer,
-    ):
-        yield writer
+    with completing(path) as new, pa.OSFile(str(new), "wb") as file:
+        # The file is open for long where a thread writes: it is not for processes of the workload.
+        os.set_inheritable(file.fileno(), False)
+        with pq.ParquetWriter(file, event_schema(), compression="zstd", compression_level=1) as it:
+            yield it
 
 
 def write_rank_events(directory: Path, rank: int, events: pa.Table) -> None:

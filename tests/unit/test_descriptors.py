@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.descriptors import OwnDescriptor
+from kprof.capture.directory import writing_events
 
 
 @pytest.fixture
@@ -39,3 +40,13 @@ def test_another_file_with_its_number_is_left_alone(own: OwnDescriptor, tmp_path
     os.write(own.number, b"still open")
     os.close(own.number)
     assert (tmp_path / "other").read_bytes() == b"still open"
+
+
+def test_processes_of_the_workload_do_not_get_a_file_of_events(tmp_path: Path) -> None:
+    with writing_events(tmp_path / "rank-00000.parquet"):
+        # The listing itself has a descriptor, which is closed by then.
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.exists()]
+        ours = [link.name for link in links if link.readlink().is_relative_to(tmp_path)]
+        inherited = [number for number in ours if os.get_inheritable(int(number))]
+    assert ours
+    assert inherited == []
