@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -96,8 +99,7 @@ def test_launches_say_when_to_look(
                 "run_marks", ["mark", "place"], num_blocks=3, tracks_per_block=tracks_per_block
             )
             run_kernel(library, "run_marks", buffer, 20, seed)
-            if drainer._wake.is_set():
-                drainer._wake.clear()
+            if drainer._wake.hear(0):
                 num_looks += 1
                 while drainer.look():
                     pass
@@ -105,6 +107,28 @@ def test_launches_say_when_to_look(
     assert info.counts.dropped == 0
     assert info.counts.recorded == emitted(["run_marks"], [20] * len(info.launches))
     assert num_looks < num_launches
+
+
+def test_launches_take_no_lock_that_a_signal_handler_could_find_held(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """A handler that launches would wait for it for ever, and one that raises leave it held."""
+    called = set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == threading.__file__:
+            called.add(frame.f_code.co_qualname)
+
+    with kprof.session(tmp_path / "run.kprof", retention=RING) as recorder:
+        first = recorder._turns.active
+        sys.setprofile(note)
+        try:
+            for _ in steps(library, recorder, 20, is_graph=False):
+                recorder._drainer.is_due = True  # type: ignore[union-attr]
+        finally:
+            sys.setprofile(None)
+        assert recorder._turns.active is not first
+    assert called == set()
 
 
 def test_a_ring_that_is_too_small_says_so(

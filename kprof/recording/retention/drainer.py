@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.devices import gpu
 from kprof.rank_memory import Word
 from kprof.recording.endings import complaints
+from kprof.recording.retention.bell import Bell
 from kprof.recording.retention.call_lengths import CallLengths, CallsOfAny
 from kprof.recording.retention.keeping import Keeper
 from kprof.recording.retention.retention import Retention
@@ -81,7 +82,7 @@ class Drainer:
             self.calls = calls = CallsOfAny(keeper.now_s)
             self.is_within_call = calls.skip
             keeper.rest = self._rest
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
 
     def start(self) -> None:
@@ -92,7 +93,7 @@ class Drainer:
         """Stop looking, after what is being written is written."""
         self._is_ending = True
         self._keeper.hurry()
-        self._wake.set()
+        self._wake.ring()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -230,7 +231,7 @@ class Drainer:
         self.is_due = self._is_urgent = False
         self._seen, self._share_at_call = (self._turns.active, 0.0), 0.0
         self._has_switched = True
-        self._wake.set()
+        self._wake.ring()
 
     def keep_all(self) -> None:
         """Write all that the arenas hold, and empty them; no kernel that records is running."""
@@ -292,8 +293,6 @@ class Drainer:
                 return
             if has_emptied:
                 self._rest()
-            elif self._wake.wait(_LOOK_S) and not self._is_ending:
-                self._wake.clear()
-                if self._has_switched:
-                    self._has_switched = False
-                    self._wake.wait(_SETTLE_S)
+            elif self._wake.hear(_LOOK_S) and not self._is_ending and self._has_switched:
+                self._has_switched = False
+                self._wake.hear(_SETTLE_S)

@@ -69,7 +69,7 @@ class FlightRecorder(Drainer):
         self._num_calls += 1
         if self._num_calls >= self._look_at:
             self._look_at = 2 * self._num_calls
-            self._wake.set()
+            self._wake.ring()
 
     def note_switch(self) -> None:
         """The active arena was retired. The next one may fill up as fast."""

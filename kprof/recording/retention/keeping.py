@@ -24,6 +24,7 @@ from kprof.recording.endings.lifetime import forks_pass, forks_wait
 from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.endings.writing import writing
 from kprof.recording.launches.launch_log import LaunchLog
+from kprof.recording.retention.bell import Bell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,9 +98,9 @@ class Keeper:
         self._info, self._progress = info, progress
         self._tell_written: Callable[[int], None] = _tell_nobody
         self._lock = threading.Lock()
-        # Threads that wait for it, and an event for those who let them wait.
+        # Threads that wait for it, and a bell for those who let them wait.
         self._waiting = set[int]()
-        self._wanted = threading.Event()
+        self._wanted = Bell()
         # Called after each block that is read or written.
         self.rest: Callable[[], object] = lambda: None
         # The launches of the arena before the last one that was emptied have lower numbers.
@@ -135,12 +136,11 @@ class Keeper:
     def hurry(self) -> None:
         """From now on somebody always waits."""
         self._waiting.add(-1)
-        self._wanted.set()
+        self._wanted.ring()
 
     def is_wanted(self, timeout_s: float) -> bool:
         """Whether anybody waits for what is being written; looks for so long."""
-        self._wanted.wait(0 if self._waiting else timeout_s)
-        self._wanted.clear()
+        self._wanted.hear(0 if self._waiting else timeout_s)
         return bool(self._waiting)
 
     def keep_ended(self, choices: Sequence[Choice] = _ALL) -> Used | None:
@@ -269,7 +269,7 @@ class Keeper:
         """Yields whether the lock is held: not where others hold it for longer than the timeout."""
         own = threading.get_ident()
         self._waiting.add(own)
-        self._wanted.set()
+        self._wanted.ring()
         is_held = self._lock.acquire(timeout=timeout_s)
         self._waiting.discard(own)
         try:
