@@ -12,8 +12,8 @@
         0        LEDGER_HEADER
         64       ACCOUNT_BYTES for each arena: numbers of 32 bits, see `Word`
         4096     the arenas (see kprof.abi)
-    rank-00003.launches-00000    LAUNCH x ROWS_PER_FILE: launch n in row n % ROWS_PER_FILE of file
-                                 n // ROWS_PER_FILE, until it is in a part
+        `begin_of_rows`      LAUNCH x NUM_ROWS, as often as need be: launches until they are in
+                 parts, number n in row n % NUM_ROWS of one of these
 
 Only the rank writes. What it has stored is safe from SIGKILL at once. The number of a replay has an
 empty row. kprof.capture.shared_memory says where the files are.
@@ -65,8 +65,8 @@ LAUNCH: Final = np.dtype(
 )
 _LAUNCH: Final = struct.Struct("<IIqqqq")
 LAUNCH_BYTES: Final = _LAUNCH.size
-ROWS_PER_FILE: Final = 8192
-ROWS_BYTES: Final = ROWS_PER_FILE * LAUNCH_BYTES
+NUM_ROWS: Final = 8192
+ROWS_BYTES: Final = NUM_ROWS * LAUNCH_BYTES
 pack_launch = _LAUNCH.pack_into
 
 RECENT: Final = np.dtype(
@@ -97,7 +97,9 @@ LINES_OFFSET: Final = RECENT_OFFSET + NUM_RECENT * RECENT_BYTES
 HANG_BYTES: Final = LINES_OFFSET + NUM_LINES * WAIT_LINE.itemsize
 
 LEDGER_MAGIC: Final = int.from_bytes(b"KPROFLED", "little")
-LEDGER_HEADER: Final = np.dtype([("magic", "<u8"), ("num_forgotten", "<u8")])
+LEDGER_HEADER: Final = np.dtype(
+    [("magic", "<u8"), ("num_forgotten", "<u8"), ("begin_of_rows", "<u8")]
+)
 ACCOUNTS_OFFSET: Final = 64
 ACCOUNT_BYTES: Final = 64
 ARENAS_OFFSET: Final = 4096
@@ -123,6 +125,7 @@ assert LAUNCH.itemsize == LAUNCH_BYTES
 assert RECENT.itemsize == RECENT_BYTES
 assert HANG_HEADER.itemsize <= RECENT_OFFSET
 assert LINES_OFFSET % 4096 == 0
+assert ROWS_BYTES % 4096 == 0
 assert ACCOUNTS_OFFSET + 15 * ACCOUNT_BYTES <= ARENAS_OFFSET
 
 

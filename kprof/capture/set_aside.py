@@ -3,7 +3,7 @@ the disk refuses it.
 
     run.kprof.rank-3.attempt-1.unfinished/    a recording of its own, for `kprof recover`
       said                                    the request
-      rank-00003.live, ...                    copies, of the launches, too
+      rank-00003.live, rank-00003.said        copies
       parts                                   moved here
     /dev/shm/kprof-1000-v2/51bc.../           its memory, to which the arenas move
 
@@ -22,7 +22,7 @@ from typing import Final
 from kprof.capture.journal import Begun, begin_journal, said
 from kprof.capture.names import finished_of, rank_file, unfinished_of
 from kprof.capture.shared_memory import discard, find_memory, make_memory
-from kprof.private import copy_plain, move, opened, read_plain, remove
+from kprof.private import copy_plain, move, opened, read_plain
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
 _COPIED: Final = ("live", "said")
@@ -47,10 +47,9 @@ def set_aside(
         for begun in said(directory, None, Begun):
             begin_journal(place, begun)
         make_memory(place)
-        copied = _in_folders(directory, rank, place, "launches-*")
         of_rank = [rank_file(directory, rank, kind) for kind in _COPIED]
-        for path, folder in [*((path, place) for path in of_rank if path.exists()), *copied]:
-            copy_plain(path, folder / path.name)
+        for path in filter(Path.exists, of_rank):
+            copy_plain(path, place / path.name)
         if {*directory.glob(f"part-{rank:05d}-*.parquet")} - {*parts, *saved}:
             _forget_events(rank_file(place, rank, "live"))
         for path, goal in _moves(directory, rank, place, parts, saved):
@@ -62,9 +61,6 @@ def set_aside(
                 move(now, before)
         discard(place)
         raise
-    for path, _ in copied:
-        with contextlib.suppress(OSError):
-            remove(path)
     return place
 
 
@@ -107,19 +103,14 @@ def _moves(
     """What gets which name, in this order. Nobody takes what was saved for a part while the arenas
     are in the other recording."""
     hidden = [(path, place / f"{path.name}.tmp") for path in saved]
-    arenas = _in_folders(directory, rank, place, "arena")
+    memory = find_memory(place) or place
+    arenas = [
+        (rank_file(folder, rank, "arena"), place if folder == directory else memory)
+        for folder in _folders(directory)
+    ]
     return [
         *((path, place / path.name) for path in parts),
         *hidden,
-        *((path, folder / path.name) for path, folder in arenas),
+        *((path, folder / path.name) for path, folder in arenas if path.exists()),
         *((path, path.with_suffix("")) for _, path in hidden),
-    ]
-
-
-def _in_folders(directory: Path, rank: int, place: Path, kind: str) -> list[tuple[Path, Path]]:
-    memory = find_memory(place) or place
-    return [
-        (path, place if folder == directory else memory)
-        for folder in _folders(directory)
-        for path in folder.glob(f"rank-{rank:05d}.{kind}")
     ]

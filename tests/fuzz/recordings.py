@@ -127,7 +127,7 @@ def into_memory(directory: Path) -> None:
     make_memory(directory)
     memory = memory_of(directory)
     assert memory is not None
-    for path in [*directory.glob("rank-*.arena"), *directory.glob("rank-*.launches-*")]:
+    for path in directory.glob("rank-*.arena"):
         (memory / path.name).write_bytes(path.read_bytes())
         path.unlink()
 

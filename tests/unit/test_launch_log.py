@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kprof
+from kprof.capture.journal import Journal
+from kprof.devices.mapping import SharedFile
 from kprof.errors import RecorderError, RegionError
-from kprof.rank_memory import ROWS_PER_FILE
+from kprof.rank_memory import ARENAS_OFFSET, LEDGER_HEADER, NUM_ROWS, ROWS_BYTES
+from kprof.recording.arenas.ledger import Ledger, launches_in
 from kprof.recording.launches.launch_log import LaunchLog
 from kprof.recording.launches.wanted import Wanted
 from kprof.regions import RegionTable
@@ -20,16 +25,16 @@ def numbers(log: LaunchLog) -> list[int]:
     return [each.launch for each in log.waiting()]
 
 
-def test_launches_fill_several_files_and_are_forgotten_from_the_front() -> None:
+def test_launches_fill_several_pieces_of_memory_and_are_forgotten_from_the_front() -> None:
     log = LaunchLog(["work"])
     plans = [log.plan(name, *SIZES) for name in ("dispatch", "combine")]
-    count = 2 * ROWS_PER_FILE + 10
+    count = 2 * NUM_ROWS + 10
     for number in range(count):
         assert log.add(plans[number % 2]) == number
     assert numbers(log) == list(range(count))
     last = log.waiting()[-1]
     assert (last.kernel, last.ordinal, last.num_blocks) == ("combine", count // 2 - 1, 4)
-    for end in (5, ROWS_PER_FILE - 1, ROWS_PER_FILE, ROWS_PER_FILE + 7, count):
+    for end in (5, NUM_ROWS - 1, NUM_ROWS, NUM_ROWS + 7, count):
         log.forget(end)
         assert numbers(log) == list(range(end, count))
         assert [each.launch for each in log.waiting(end + 3)] == list(
@@ -38,12 +43,55 @@ def test_launches_fill_several_files_and_are_forgotten_from_the_front() -> None:
     assert [log.add(plans[0]), *numbers(log)] == [count, count]
 
 
+def test_launches_outlive_the_process_until_they_are_forgotten(tmp_path: Path) -> None:
+    """Rows that are forgotten are used again, so the file does not grow with the run."""
+    ledger = Ledger(tmp_path, tmp_path, 0, 5000, Journal(tmp_path, 0))
+    path, log = tmp_path / "rank-00000.arena", LaunchLog(["work"])
+    log.ledger, plan = ledger, log.plan("dispatch", *SIZES)
+    ledger.content[:] = 255
+
+    def outliving() -> list[int]:
+        content = np.fromfile(path, np.uint8)
+        assert (content[ARENAS_OFFSET : ARENAS_OFFSET + 5000] == 255).all()
+        return [number_plus_1 - 1 for *_, number_plus_1 in launches_in(content).tolist()]
+
+    for end in range(0, 9 * NUM_ROWS, NUM_ROWS - 1):
+        for _ in range(NUM_ROWS):
+            log.add(plan)
+        log.forget(end)
+        assert outliving() == numbers(log) == list(range(end, log.end))
+    assert path.stat().st_size < ARENAS_OFFSET + 5000 + 4 * ROWS_BYTES
+    # A forked child has memory of its own.
+    ledger.make_private()
+    assert numbers(log) == outliving()
+    before = path.read_bytes()
+    log.add(plan)
+    ledger.forget(log.end)
+    ledger.content[:] = 0
+    assert path.read_bytes() == before
+    # What is damaged names no launches.
+    content = np.fromfile(path, np.uint8)
+    for begin, num_forgotten in ((1 << 63, 0), (0, 1 << 63)):
+        header = content[: LEDGER_HEADER.itemsize].view(LEDGER_HEADER)
+        header["begin_of_rows"], header["num_forgotten"] = begin, num_forgotten
+        assert len(launches_in(content)) == 0
+
+
+def test_a_file_that_was_replaced_does_not_grow(tmp_path: Path) -> None:
+    file = SharedFile(tmp_path / "file", mmap.PAGESIZE)
+    (tmp_path / "file").unlink()
+    (tmp_path / "file").write_bytes(b"of somebody else")
+    with pytest.raises(FileNotFoundError, match="another file has its name"):
+        file.grow(mmap.PAGESIZE, mmap.PAGESIZE)
+    assert (tmp_path / "file").read_bytes() == b"of somebody else"
+
+
 def test_numbers_of_replays_are_no_launches() -> None:
-    """More of them than a file has rows."""
+    """More of them than there are rows in a piece of memory."""
     log = LaunchLog(["work"])
     plan = log.plan("dispatch", *SIZES)
     assert log.add(plan) == 0
-    replays = [log.region_ids.add_launch(0) for _ in range(2 * ROWS_PER_FILE)]
+    replays = [log.region_ids.add_launch(0) for _ in range(2 * NUM_ROWS)]
     assert log.add(plan) == replays[-1] + 1
     assert numbers(log) == [0, replays[-1] + 1]
     assert [each.ordinal for each in log.waiting()] == [0, 1]

@@ -234,7 +234,6 @@ NAMES = (
     "rank-00000.live",
     "rank-00000.said",
     "rank-00000.arena",
-    "rank-00000.launches-00000",
     "rank-00000.waits",
     "rank-00000.parquet",
     "part-00000-00000.parquet",

@@ -63,11 +63,12 @@ def salvage(directory: Path, rank: int) -> bool:
         return False
     with reading(directory):
         folders = filter(None, (find_memory(directory), directory))
-        found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
+        contents = (_read_arenas(folder, rank) for folder in folders)
+        content = next((each for each in contents if each is not None), None)
         lines, _ = read_journal(directory, rank)
-    if found is None or not _of_kind(lines, journal.Facts):
+    if content is None or not _of_kind(lines, journal.Facts):
         return False
-    content, launches = found
+    launches = ledger.launches_in(content)
     kept = _kept_parts(directory, rank)
     if not (kept or len(launches) or _of_kind(lines, journal.Captured)):
         return False
@@ -102,9 +103,8 @@ def leave_to_another(directory: Path, rank: int) -> list[Path]:
     return [path for path in paths if (info := read_info(path)) and info.cut_short == SAVED]
 
 
-def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """The file of the arenas, and the launches that are in no part yet; None where there is no file
-    that was begun."""
+def _read_arenas(folder: Path, rank: int) -> np.ndarray | None:
+    """The file of the arenas; None where there is none that was begun."""
     try:
         with os.fdopen(open_plain(rank_file(folder, rank, "arena")), "rb") as file:
             data = np.memmap(file, np.uint8, mode="r")
@@ -113,9 +113,7 @@ def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | Non
     if len(data) < ARENAS_OFFSET:
         return None
     header = data[: LEDGER_HEADER.itemsize].view(LEDGER_HEADER)[0]
-    if header["magic"] != LEDGER_MAGIC:
-        return None
-    return data, ledger.read_launches(folder, rank, int(header["num_forgotten"]))
+    return data if header["magic"] == LEDGER_MAGIC else None
 
 
 def _of_kind(lines: Iterable[Line], kind: type[T]) -> list[T]:
@@ -160,12 +158,13 @@ class _Salvaged:
         self._facts = _of_kind(lines, journal.Facts)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
-        self._content = content[ARENAS_OFFSET:]
         layout = Layout(self._facts.arena_bytes, self._facts.num_arenas)
+        self._content = content[ARENAS_OFFSET:][: max(layout.size_bytes, 0)]
         is_whole = (
             layout.arena_bytes >= abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
             and layout.num_arenas >= 1
             and len(self._content) == layout.size_bytes
+            and header["begin_of_rows"] >= ARENAS_OFFSET + layout.size_bytes
             and len(self._facts.switches) == abi.SWITCHES.itemsize
             and self._facts.info.rank == rank
         )

@@ -23,9 +23,9 @@ from kprof.rank_memory import (
     LAUNCH,
     LAUNCH_BYTES,
     NUM_RECENT,
+    NUM_ROWS,
     RECENT_BYTES,
     ROWS_BYTES,
-    ROWS_PER_FILE,
     pack_launch,
     pack_recent,
 )
@@ -44,7 +44,7 @@ class Ledger(Protocol):
     """Where rows outlive the process."""
 
     def rows(self, number: int) -> memoryview:
-        """Room for ROWS_PER_FILE rows."""
+        """Room for NUM_ROWS rows."""
 
     def forget(self, end: int) -> None:
         """The launches below number `end` are in parts."""
@@ -114,7 +114,7 @@ class LaunchLog:
         self._table_of_launch = self.region_ids.table_of_launch
         # Rows by their first number; launches go to the last.
         self._segments: deque[tuple[int, memoryview]] = deque()
-        self._latest = -ROWS_PER_FILE, memoryview(b"")
+        self._latest = -NUM_ROWS, memoryview(b"")
         self._adding_rows = threading.Lock()
         # Launches below this number are forgotten.
         self._num_done = 0
@@ -177,7 +177,7 @@ class LaunchLog:
         end = number + 1
         first, rows = self._latest
         row = number - first
-        if not 0 <= row < ROWS_PER_FILE:
+        if not 0 <= row < NUM_ROWS:
             row, rows = self._room_for(number)
         pack_launch(
             rows,
@@ -211,13 +211,14 @@ class LaunchLog:
             for idx, _, ordinal, num_blocks, threads_per_block, number_plus_1 in (
                 np.frombuffer(rows, LAUNCH)[max(0, self._num_done - first) : max(0, end - first)]
             ).tolist()
-            if number_plus_1
+            # Somebody may use rows again that are forgotten meanwhile.
+            if first < number_plus_1 <= first + NUM_ROWS
         ]
 
     def forget(self, end: int) -> None:
         """The launches below number `end` are in parts now, or nobody wants them."""
         self._num_done = end
-        while len(self._segments) > 1 and self._segments[0][0] + ROWS_PER_FILE <= end:
+        while len(self._segments) > 1 and self._segments[0][0] + NUM_ROWS <= end:
             self._segments.popleft()
         if self.ledger is not None:
             self.ledger.forget(end)
@@ -254,16 +255,16 @@ class LaunchLog:
     def _room_for(self, number: int) -> tuple[int, memoryview]:
         """Where the row of launch `number` lies."""
         with self._adding_rows:
-            segment, row = divmod(number, ROWS_PER_FILE)
+            segment, row = divmod(number, NUM_ROWS)
             self.first_launch_s = self.first_launch_s or time.monotonic()
             for first, rows in self._segments:
-                if first == segment * ROWS_PER_FILE:
+                if first == segment * NUM_ROWS:
                     return row, rows
             rows = (
                 memoryview(bytearray(ROWS_BYTES))
                 if self.ledger is None
                 else self.ledger.rows(segment)
             )
-            self._latest = segment * ROWS_PER_FILE, rows
+            self._latest = segment * NUM_ROWS, rows
             self._segments.append(self._latest)
             return row, rows
