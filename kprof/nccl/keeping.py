@@ -23,7 +23,7 @@ from kprof.capture.shared_memory import memory_of
 from kprof.errors import CaptureError
 from kprof.nccl.collectives import OPERATION
 from kprof.nccl.events import CALLS, KERNEL_CH, channels_of, resolve
-from kprof.nccl.ring import KEPT, RING_NAMES, Ring, read_ring, read_rings, united
+from kprof.nccl.ring import KEPT, RING_NAMES, Ring, read_ring, read_rings, united, write_kept
 from kprof.on_use import pd
 
 _LOOK_S: Final = 0.5
@@ -71,7 +71,7 @@ def snapshot(directory: Path) -> int:
 
 def _save(directory: Path, ring: Ring) -> None:
     with completing(directory / f"{KEPT}{ring.path.name}") as path:
-        path.write_bytes(ring.records.tobytes())
+        write_kept(path, ring)
 
 
 class SlowestCalls:

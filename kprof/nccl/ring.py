@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RING_NAMES: Final = "nccl-*"
-# Beside a recording, before the name of a ring: records that have been kept of it.
+# Beside a recording, before the name of a ring: a ring of the records that have been kept of it.
 KEPT: Final = "kept-"
 MAGIC: Final = int.from_bytes(b"PROFNCCL", "little")
 VERSION: Final = 2
@@ -169,7 +170,8 @@ def read_ring(path: Path, most: int | None = None, since: int = 0) -> Ring | Non
         num_records, num_events = int(header["num_records"]), int(header["events"])
         _check(header, (os.fstat(file).st_size - _RECORDS_OFFSET) // RECORD.itemsize)
         least = max(0 if most is None else num_events - most, since)
-        records = _records(file, num_records, num_events, least)
+        is_kept = path.name.startswith(KEPT)
+        records = _records(file, num_records, num_events, least, is_kept=is_kept)
     rank, num_comms = int(header["rank"]), min(int(header["comms"]), NUM_COMMS)
     comms = np.frombuffer(start, _COMM, num_comms, _COMMS_OFFSET)
     num_overwritten = max(num_events - num_records, 0)
@@ -193,6 +195,18 @@ def read_ring(path: Path, most: int | None = None, since: int = 0) -> Ring | Non
     )
 
 
+def write_kept(path: Path, ring: Ring) -> None:
+    """Make a ring of the records that `ring` has here, without communicators and texts; raises
+    OSError."""
+    header = np.zeros(1, _HEADER)
+    header["magic"], header["version"], header["pid"] = MAGIC, VERSION, ring.pid
+    header["num_records"], header["events"] = len(ring.records), ring.num_events
+    with path.open("wb") as file:
+        file.write(header.tobytes())
+        file.seek(_RECORDS_OFFSET)
+        file.write(ring.records.tobytes())
+
+
 def united(records: NDArray[np.void], others: NDArray[np.void]) -> NDArray[np.void]:
     """All of both in the order of their numbers; what is in both is as in the first."""
     new = others[~np.isin(others["handle"], records["handle"])]
@@ -201,15 +215,15 @@ def united(records: NDArray[np.void], others: NDArray[np.void]) -> NDArray[np.vo
 
 
 def _with_kept(ring: Ring, paths: list[Path]) -> Ring:
-    """With what these files have of it."""
+    """With what these rings have of it; what is damaged of them counts as lost."""
     for path in filter(Path.exists, paths):
-        with opened(path) as file:
-            status = os.fstat(file)
-            if status.st_blocks * 512 < status.st_size:
-                raise ValueError(f"{path.name} has holes")
-            data = os.pread(file, status.st_size, 0)
-        kept = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
-        records = united(ring.records, kept[(kept["handle"] - 1) < ring.num_events])
+        kept = None
+        with contextlib.suppress(ValueError):
+            kept = read_ring(path)
+        if kept is None:
+            continue
+        of_it = kept.records[kept.records["handle"] <= ring.num_events]
+        records = united(ring.records, of_it)
         num_old = len(records) - len(ring.records)
         is_loss = ring.num_before == 0
         ring = replace(
@@ -237,9 +251,11 @@ def _check(header: np.void, most_records: int) -> None:
             raise ValueError(f"its {name} is {header[name]}, expected {least} to {most}")
 
 
-def _records(file: int, num_records: int, num_events: int, least: int) -> NDArray[np.void]:
+def _records(
+    file: int, num_records: int, num_events: int, least: int, *, is_kept: bool
+) -> NDArray[np.void]:
     """The records from number `least` on that were complete when they were copied, in the order of
-    their numbers, and maybe some before."""
+    their numbers, and maybe some before. Those that are kept lie in any places."""
     kept = [np.zeros(0, RECORD)]
     end = min(num_events, num_records)
     step = min(_BLOCK, max(num_events - least, 1))
@@ -254,7 +270,7 @@ def _records(file: int, num_records: int, num_events: int, least: int) -> NDArra
         numbers = copy["handle"].astype(np.int64) - 1
         # A record that was written meanwhile is one of both, or neither.
         is_there = (copy["handle"] == again["handle"]) & (numbers >= 0) & (numbers < num_events)
-        is_there &= numbers % num_records == np.arange(first, first + len(copy))
+        is_there &= is_kept | (numbers % num_records == np.arange(first, first + len(copy)))
         kept.append(copy[is_there])
     found = np.concatenate(kept)
     return found[np.argsort(found["handle"])]

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,7 @@ from kprof.capture.shared_memory import memory_of
 from kprof.nccl.events import channels_of, resolve
 from kprof.nccl.keeping import SlowestCalls, slowest, snapshot
 from kprof.nccl.plugin import build_plugin, environment_for
-from kprof.nccl.ring import KEPT, read_rings, rings_in
+from kprof.nccl.ring import KEPT, read_rings, rings_in, write_kept
 
 __all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
@@ -130,12 +131,17 @@ def test_kept_files_that_make_no_sense_are_left_out(tools, tmp_path):
     (path,) = tmp_path.glob("nccl-*")
     (before,) = rings_in(tmp_path)
     kept = tmp_path / f"{KEPT}{path.name}"
-    kept.write_bytes(os.urandom(64 * 100 + 7))
-    assert rings_in(tmp_path)[0].records.tolist() == before.records.tolist()
-    os.truncate(kept, 1 << 40)
+    for size in (100, 150_000):
+        kept.write_bytes(os.urandom(size))
+        assert rings_in(tmp_path)[0].records.tolist() == before.records.tolist()
+    # A ring that claims to have any size, and nothing in it that its own ring has not.
+    write_kept(kept, replace(before, num_events=1 << 50))
+    header = bytearray(kept.read_bytes())
+    header[24:32] = (1 << 34).to_bytes(8, "little")
+    kept.write_bytes(header)
+    os.truncate(kept, 143360 + (64 << 34))
     rings, refused = read_rings(tmp_path)
-    assert rings == []
-    assert "has holes" in refused[0]
+    assert (rings[0].records.tolist(), refused) == (before.records.tolist(), [])
 
 
 def test_sigusr1_saves_what_the_rings_hold(tools, tmp_path):
@@ -154,7 +160,7 @@ def test_sigusr1_saves_what_the_rings_hold(tools, tmp_path):
         while "are saved" not in (tmp_path / "said").read_text():
             assert process.poll() is None
         (kept,) = unfinished.glob(f"{KEPT}*")
-        num_saved = kept.stat().st_size // 64
+        num_saved = (kept.stat().st_size - 143360) // 64
         # All of it is overwritten.
         (saved,) = rings_in(memory_of(unfinished))
         num_events = saved.num_events
