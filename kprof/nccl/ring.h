@@ -3,7 +3,8 @@
 //     0         Header
 //     4096      Text x kNumTexts            names of functions, types, algorithms and protocols
 //     12288     Communicator x kNumComms
-//     143360    Record x num_records        event n is in record n % num_records
+//     143360    Record x num_records        event n is in record n % num_records,
+//                                            in a file of records that are kept anywhere
 //
 // kprof/nccl/ring.py reads it. Bump kRingVersion whenever the layout changes.
 #pragma once

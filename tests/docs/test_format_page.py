@@ -17,14 +17,22 @@ PAGE = Path(__file__).parents[2] / "docs" / "format.md"
 OTHERS = re.compile(r"(rank|summary)-\d+\.parquet|directory|.*\.tmp")
 
 
-def documented() -> list[re.Pattern[str]]:
+def kinds() -> list[str]:
+    """The first column of the table."""
     section = PAGE.read_text().split("## An unfinished recording\n")[1].split("\n## ")[0]
-    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
-    names = re.findall(r"`([^`]+)`", " ".join(cells))
+    return [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def documented() -> list[re.Pattern[str]]:
+    names = re.findall(r"`([^`]+)`", " ".join(kinds()))
     return [
         re.compile(re.sub(r"\\-[NK]", r"-\\d+", re.escape(name)).replace(r"\*", ".*"))
         for name in names
     ]
+
+
+def test_an_unfinished_recording_has_six_kinds_of_files_at_most() -> None:
+    assert len(kinds()) == 6
 
 
 @pytest.mark.parametrize(
