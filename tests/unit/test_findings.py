@@ -206,6 +206,15 @@ def test_without_flows_it_is_said_what_cannot_be_known() -> None:
     assert DoubtKind.NO_FLOWS in kinds(found_in(build.trace()))
 
 
+@pytest.mark.parametrize("apart_ns", [0, 300])
+def test_ranks_that_only_meet_in_a_barrier_need_no_flows(apart_ns: int) -> None:
+    build = TraceBuilder('REGION(R_MEET, "meet", sync)\nREGION(R_WORK, "work", compute)', 2)
+    for rank in range(2):
+        build.span(rank, "work", 0, 100 + 300 * rank)
+        build.span(rank, "meet", 100 + 300 * rank, 300 * (1 - rank) + 20 + apart_ns * rank)
+    assert (DoubtKind.NO_FLOWS in kinds(found_in(build.trace()))) == bool(apart_ns)
+
+
 def test_ranks_without_one_clock_are_compared_by_durations() -> None:
     found = found_in(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
     assert doubt(found, DoubtKind.UNALIGNED_CLOCKS).is_grave

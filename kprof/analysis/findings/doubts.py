@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
+from kprof.analysis.barriers import barrier_waits
 from kprof.analysis.findings.doubt import (
     Doubt,
     DoubtKind,
@@ -341,7 +342,7 @@ def _no_waits(summary: Summary) -> Doubt | None:
             "whom",
             "put a region of category wait around the loops that poll",
         )
-    if len(trace.ranks) > 1 and not trace.regions.flows:
+    if len(trace.ranks) > 1 and not trace.regions.flows and not _meets_only(summary):
         return Doubt(
             DoubtKind.NO_FLOWS,
             "No FLOW joins sends with waits: kprof cannot tell what one rank costs the others",
@@ -349,6 +350,13 @@ def _no_waits(summary: Summary) -> Doubt | None:
             _COMMON_CLOCK,
         )
     return None
+
+
+def _meets_only(summary: Summary) -> bool:
+    """Whether barriers of all ranks join them, and no rank waits for anything else."""
+    if any(region.category is Category.WAIT for region in summary.trace.regions.regions):
+        return False
+    return bool((barrier_waits(summary)["scope"] == "world").any())
 
 
 _RULES: Final = (

@@ -67,8 +67,9 @@ class Elements:
 
 @dataclass(frozen=True)
 class ElementClass:
-    """A class of elements: family, kernels, region (0: any); for gaps, whether they come first on a
-    track, and the region before them (0: any, or first)."""
+    """A class of elements: family, kernels, region (0: any), or for launches the kernel; whether
+    they come first on a track, or on their rank; for gaps, the region before them (0: any, or
+    first)."""
 
     family: Family
     kernels: tuple[str, ...]
@@ -95,12 +96,14 @@ def elements_of(graph: Graph) -> tuple[Elements, list[ElementClass]]:
     sources = spans.rank[graph.releaser]
     launches = np.arange(len(graph.launch_rank))
     kernel, of_launch, names = _kernels(graph)
+    # One that no other comes before counts from the start of the call.
+    order = 2 * kernel + (graph.launch_before < 0)
     # By family: index, class within the family, place (two columns), and time of its elements.
     parts = (
         (works, spans.region[works], spans.rank[works], spans.block[works], graph.own_ns[works]),
         (gaps, _gap_classes(graph, gaps), spans.rank[gaps], spans.block[gaps], graph.gap_ns[gaps]),
         (crosses, 0 * crosses, sources[crosses], spans.rank[crosses], graph.travel_ns[crosses]),
-        (launches, kernel, graph.launch_rank, 0 * launches - 1, graph.launch_gap_ns),
+        (launches, order, graph.launch_rank, 0 * launches - 1, graph.launch_gap_ns),
     )
     family = np.repeat(list(Family), [len(part[0]) for part in parts])
     at, local, first, second, value = (np.concatenate(one) for one in zip(*parts, strict=True))
@@ -162,6 +165,8 @@ def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> Elemen
         before, region = divmod(key, count)
         is_first = before == count
         return ElementClass(Family.GAP, kernels, region, is_first, 0 if is_first else before)
+    if family == Family.LAUNCH:
+        return ElementClass(Family.LAUNCH, kernels, key // 2, bool(key % 2))
     return ElementClass(Family(family), kernels, key)
 
 

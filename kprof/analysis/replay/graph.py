@@ -178,8 +178,31 @@ def _pause_ns(spans: Spans, call_start: Ints, call_end: Ints, bound_ns: float) -
     begins, ends = (x.reshape(len(ranks), -1) for x in (first, last))
     own, common = begins[:, 1:] - ends[:, :-1], begins[:, 1:] - ends[:, :-1].max(axis=0)
     # How late a rank is as a rule tells nothing: it may be late by itself.
-    spread = [np.square(x - x.mean(axis=1, keepdims=True)).sum() for x in (own, common)]
-    return int(own.min()) if own.min() >= 0 and spread[0] < _OWN * spread[1] else None
+    spread = [x.var(axis=1).sum() for x in (own, common)]
+    goes_on = spread[0] < _OWN * spread[1] or _follow_own_ends(spans, rank, own, common)
+    return int(own.min()) if own.min() >= 0 and goes_on else None
+
+
+def _follow_own_ends(spans: Spans, rank: Ints, own: Ints, common: Ints) -> bool:
+    """Whether most starts are alike after the ranks' own ends, and not after the end of all, though
+    no rank changes from call to call: and none ends late because it started late, for it waits."""
+    spread = [float(np.median(np.abs(x - np.median(x)))) for x in (own, common)]
+    late, paused = (np.median(x, axis=1) - np.median(x, axis=1).min() for x in (common, own))
+    is_alike = spread[0] ** 2 < _OWN * spread[1] ** 2
+    return is_alike and bool((_waited(spans, rank) >= late - paused).all())
+
+
+def _waited(spans: Spans, rank: Ints) -> Floats:
+    """How long a rank waits in a call as a rule, on the track that ends last: so late it may start
+    and end no later."""
+    first, is_wait = firsts_of(spans.track), spans.is_of("wait", "sync")
+    waits = np.bincount(spans.track, weights=np.where(is_wait, spans.end - spans.start, 0))
+    _, ends = extents(spans.track, spans.start, spans.end)
+    order = np.argsort(ends, kind="stable")
+    waited = np.zeros((int(rank.max()) + 1, spans.num_calls))
+    waited[rank[first][order], spans.call[first][order]] = waits[order]
+    usual: Floats = np.median(waited, axis=1)
+    return usual
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:

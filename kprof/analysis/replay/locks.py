@@ -74,7 +74,7 @@ def _hand_on(spans: Spans, members: list[int], is_long: Bools, locks: Locks) -> 
             last = _last_held(spans, holder, int(spans.end[waiter]), 1)
         locks.held_until[holder] = last
         is_other = spans.track[holder] != spans.track[waiter]
-        if is_other and (last != holder or locks.was_queued[waiter]):
+        if is_other and locks.was_queued[waiter]:
             locks.releaser[waiter] = last
 
 

@@ -137,7 +137,7 @@ class Track:
 @dataclass
 class Machine:
     """Runs calls one after the other and keeps what was recorded. `room` is how many blocks of a rank run at once
-    (0: all)."""
+    (0: all). All ranks begin a call together; with `pause_ns` each begins it so long after its own end."""
 
     num_ranks: int
     seed: int = 0
@@ -145,10 +145,12 @@ class Machine:
     travel_ns: float = 650
     room: int = 0
     num_blocks: int = 0
+    pause_ns: int = 0
     rows: list[tuple[int, ...]] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
     clock: int = 5_000
+    ended: dict[int, int] = field(default_factory=dict)
 
     def call(
         self,
@@ -169,7 +171,10 @@ class Machine:
         """One call of several launches: each begins on a rank when the one before it has ended there."""
         run = _Call(self, len(self.lengths), travel or (lambda _src, _dst: self.travel_ns))
         run.execute([(list(tracks), body, late) for tracks, body, late in stages])
-        self.lengths.append(run.last - run.first)
+        goes_on = self.pause_ns and self.ended
+        begin = max(self.ended.values()) + self.pause_ns if goes_on else run.first
+        self.lengths.append(run.last - begin)
+        self.ended = run.ended
         self.clock = run.last + _CALL_EVERY_NS
         if not self.kernels:
             self.kernels = [f"stage{i}" if len(stages) > 1 else "only" for i in range(len(stages))]
@@ -201,14 +206,17 @@ class _Call:
         self.holder: dict[object, Track] = {}
         self.queued: dict[object, deque[tuple[Track, int]]] = {}
         self.first, self.last = 1 << 62, 0
+        self.ended: dict[int, int] = {}
 
     def execute(self, stages: list[tuple[list[Track], Body, dict[int, float]]]) -> None:
         self.plan = stages
         self.live: dict[tuple[int, ...], int] = {}
         self.backlog: dict[tuple[int, int], deque[list[Track]]] = {}
         self.stage_of: dict[int, int] = {}
+        pause_ns, ended = self.machine.pause_ns, self.machine.ended
         for rank in range(self.machine.num_ranks):
-            self._start_stage(0, rank, self.machine.clock)
+            goes_on = pause_ns and rank in ended
+            self._start_stage(0, rank, ended[rank] + pause_ns if goes_on else self.machine.clock)
         while self.heap:
             now, _, track, value = heapq.heappop(self.heap)
             track.now = now
@@ -345,6 +353,7 @@ class _Call:
         if self.live[block]:
             return
         self.live[stage, track.rank] -= 1
+        self.ended[track.rank] = track.now
         if self.backlog[stage, track.rank]:
             self._start_block(stage, track.rank, track.now + 120, track.processor)
         elif not self.live[stage, track.rank] and stage + 1 < len(self.plan):

@@ -21,6 +21,7 @@ from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.thresholds import (
     ALIKE,
     BEST_TRANSFERS,
+    CELL,
     CLOCKS_OF_TWO_LINKS,
     ENOUGH_TRANSFERS,
     IN_MOST_CALLS,
@@ -229,7 +230,7 @@ def _usual_ns(elements: Elements, chosen: Ints, otherwise: float) -> float:
     usual = float(np.nanquantile(of_links, LOW, method="lower"))
     if not is_seen.all():
         most = float(np.quantile(seen_ns[~is_seen], BEST_TRANSFERS))
-        usual = min(most, otherwise) if most < usual else usual
+        usual = min(most, otherwise) if most < usual * np.exp(-CELL) else usual
     return max(1.0, usual)
 
 
@@ -262,6 +263,7 @@ def _slow_crossings(one: Comparable) -> list[Candidate]:
 
     Ranks that are linked by fast transfers are one group. Where all slow links cross from group to
     group, none of them gains anything as long as the others are slow: they are one candidate.
+    Regions that only cross are left out: nothing tells what they would take within a group.
     """
     elements, chosen = one.basis.elements, one.chosen
     if not elements.is_seen[chosen].any():
@@ -296,7 +298,12 @@ def _across(
     one: Comparable, group: Ints, usual_ns: float, seen: Ints, took: Floats
 ) -> list[Candidate]:
     elements = one.basis.elements
-    crosses = one.chosen[group[elements.first[one.chosen]] != group[elements.second[one.chosen]]]
+    region = one.basis.graph.spans.region[elements.at]
+    is_within = group[elements.first[seen]] == group[elements.second[seen]]
+    both = one.chosen[np.isin(region[one.chosen], region[seen[is_within]])]
+    crosses = both[group[elements.first[both]] != group[elements.second[both]]]
+    if not np.isin(seen, crosses).any():
+        return []
     level = float(np.median(took[np.isin(seen, crosses)]))
     value = elements.value_ns[crosses]
     saved = value * max(0.0, 1 - usual_ns / level)
