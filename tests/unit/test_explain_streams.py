@@ -1,4 +1,5 @@
-"""Ranks that launch a call after their own last one, as streams do; exchanges in two levels; a lock in a loop."""
+"""Ranks that launch a call after their own last one, as streams do; exchanges in two levels; a lock in a loop;
+a rank that stumbles."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kprof.analysis.findings import Finding, explain_trace
-from patterns.machine import Await, Body, Drop, Grab, Machine, Put, Steps, Track, Work
+from patterns.machine import Await, Body, Drop, Grab, Machine, Meet, Put, Steps, Track, Work
 
 NUM_BLOCKS, CALLS = 3, 5
 FAST_NS, SLOW_NS = 700, 4_500
@@ -148,3 +149,21 @@ def test_a_slow_block_costs_more_than_a_lock_that_it_found_free() -> None:
     (found,) = explanation.findings
     assert (found.kind.name, found.blocks, found.region) == ("slow", (5,), "math")
     assert found.gain_ns > max(limit.gain_ns for limit in explanation.limits)
+
+
+def test_what_one_rank_stumbles_over_now_and_then() -> None:
+    """As often in every block and call, so that neither its blocks nor its usual time stand out."""
+
+    def body(stumbles: float) -> Body:
+        def steps(me: Track) -> Steps:
+            for step in range(5):
+                chance = machine.random("stumble", me.rank, me.block, me.call, step).random()
+                yield Work("math", 4_000 * (3 if me.rank == 2 and chance < stumbles else 1))
+                yield Meet((me.call, step), 4 * NUM_BLOCKS)
+
+        return steps
+
+    machine = Machine(4, seed=7, noise=0.03)
+    runs = [run(4, body(stumbles), pause_ns=0) for stumbles in (0.15, 0.0)]
+    found = finding_of(*runs)
+    assert (found.kind.name, found.ranks, found.region) == ("slow_events", (2,), "math")

@@ -1,4 +1,5 @@
-"""Elements that stand out by themselves all over the run: every n-th, or some in every block."""
+"""Elements that stand out by themselves all over the run, or all over a rank: every n-th, or some
+in every block."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from kprof.analysis.findings.thresholds import (
     LEAST_PLACES,
     LEAST_SLOW_ITEMS,
     LEAST_TOLD,
+    MIN_SIGMAS,
     MOST_OF_CELL,
     MOST_OF_PLACE,
     MOST_SAVED,
@@ -34,6 +36,7 @@ from kprof.analysis.findings.thresholds import (
     UNEVEN,
 )
 from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 
@@ -51,8 +54,10 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
     is_some = LEAST_SLOW_ITEMS <= is_out.mean() <= MOST_SLOW_ITEMS
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
-    if not is_some or not _is_spread(one, is_out, at_base) or not _is_mixed(one, is_out):
+    if not is_some:
         return []
+    if not _is_spread(one, is_out, at_base) or not _is_mixed(one, is_out):
+        return _on_one_rank(one, kind, is_out)
     out = one.chosen[is_out]
     usual, slow = float(value[~is_out].mean()), float(np.median(value[is_out]))
     excess = np.zeros(one.basis.num_calls)
@@ -72,6 +77,21 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
     everywhere = (Place(ALL, ALL),)
     found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
     return [without_chance(one.basis, replace(found, period=period, position=position))]
+
+
+def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:
+    """The same among the elements of the rank that has more of them than chance gives it: they stay
+    in `value_ns`, for that rank may as well be slow."""
+    first = one.basis.elements.first[one.chosen]
+    most = int(np.bincount(first[is_out]).argmax())
+    is_its, count = first == most, int(is_out.sum())
+    share = float(is_its.mean())
+    beyond = (is_out & is_its).sum() - count * share
+    if one.family is not Family.OWN or beyond < MIN_SIGMAS * np.sqrt(count * share) or share == 1:
+        return []
+    its = Comparable(one.basis, one.number, one.chosen[is_its], one.value_ns[is_its])
+    place = (Place(most, ALL),)
+    return [replace(found, places=place) for found in outliers(its, kind)]
 
 
 def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:

@@ -1,4 +1,4 @@
-"""Some events of a region take much longer than the others, all over the run."""
+"""Some events of a region take much longer than the others, all over the run or on one rank."""
 
 from __future__ import annotations
 
@@ -83,6 +83,8 @@ class SlowEvents(Kind):
         if finding.period:
             events, is_ = f"One in {finding.period} events", "is"
         region = finding.region or "one region"
+        if len(finding.ranks) == 1:
+            region += f" on rank {finding.ranks[0]}"
         slower = f"{ratio(finding.factor)} slower than the rest"
         return f"{events} of {region} {is_} {slower}{words.when(finding)}"
 
