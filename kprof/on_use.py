@@ -1,9 +1,9 @@
 """Packages that are imported when something of them is used: they take long to load, and torch may
 not be there (kprof.devices.on_use has it).
 
-    from kprof.on_use import pd
+    from kprof.on_use import pa, pd
 
-It is the package for type checkers, and as good as that at run time.
+Each is the package for type checkers, and as good as that at run time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ class OnUse:
 
 
 if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 else:
-    pd, pa = OnUse("pandas"), OnUse("pyarrow")
+    duckdb, np, pd, pa = map(OnUse, ("duckdb", "numpy", "pandas", "pyarrow"))
+    pc, pq = OnUse("pyarrow.compute"), OnUse("pyarrow.parquet")
 
-__all__ = ["OnUse", "pa", "pd"]
+__all__ = ["OnUse", "duckdb", "np", "pa", "pc", "pd", "pq"]

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from kprof.capture.printable import printable
 from kprof.errors import SelectionError
+from kprof.on_use import pa, pd
 from kprof.trace.trace import Trace
 from kprof.trace.views import launches_sql
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
     from plotly.graph_objects import Figure
 
     from kprof.analysis import Summary
@@ -162,8 +161,6 @@ class Run:
         ranks and blocks concerned (tuples, empty for all); links (pairs from, to; -1 for every
         one); region; calls and when it is there; where_ns, a stretch (from, to) that shows it.
         """
-        import pandas as pd
-
         from kprof import analysis
         from kprof.report.machine import finding_row
 

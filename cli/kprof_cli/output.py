@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import typer
 
 from kprof.capture.printable import printable, printable_json
+from kprof.on_use import pd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pandas as pd
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 

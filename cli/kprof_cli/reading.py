@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
+from kprof.on_use import pd
 from kprof.trace.selection import SelectionText, parse_numbers
 from kprof_cli.info import info_json, print_info
 from kprof_cli.options import command
@@ -24,8 +25,6 @@ from kprof_cli.output import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kprof.analysis import Summary
     from kprof.capture.directory import Capture
     from kprof.trace import Trace

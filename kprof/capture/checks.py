@@ -12,15 +12,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.capture.files import check_own_file, damaged
 from kprof.capture.footers import Footer, Footers, ranges_in_pages
 from kprof.capture.manifest import Alignment, Manifest, Overhead
 from kprof.errors import CorruptCaptureError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from kprof.on_use import duckdb, pa, pc
 
 # A view has a column for each name.
 MAX_FIELD_NAMES: Final = 256
@@ -140,8 +138,6 @@ def check_events(path: Path, rank: int, footers: Footers) -> int:
 
 def are_events(table: pa.Table, schema: pa.Schema) -> bool:
     """Whether a table has the columns of events, and only values that readers take."""
-    import pyarrow.compute as pc
-
     if not table.schema.equals(schema):
         return False
     for name, (_, (least, most)) in EVENT_COLUMNS.items():
@@ -165,8 +161,6 @@ def read_footer(path: Path, footers: Footers) -> Footer:
 
 def has_columns(footer: Footer, columns: Mapping[str, tuple[str, object]]) -> bool:
     """Whether a file has these columns, by name and type, and no others."""
-    import duckdb
-
     kinds = {name: str(duckdb.sqltype(kind)) for name, (kind, _) in columns.items()}
     return sorted(footer.columns) == sorted(kinds.items())
 

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kprof.errors import CaptureError
+from kprof.on_use import duckdb, np
 
 if TYPE_CHECKING:
-    import duckdb
-    import numpy as np
-
     # Columns by name, as DuckDB takes and gives them; those with NULLs are masked.
     Arrays = Mapping[str, np.ndarray]
 
@@ -53,8 +51,6 @@ def locked_database(
     `sql_text` or `sql_name`. Raises CaptureError where `ulimit -v` leaves too little memory.
     """
     most_threads = _threads_within_limit()
-    import duckdb
-
     if most_threads is not None:
         num_threads = min(num_threads or most_threads, most_threads)
         if pyarrow := sys.modules.get("pyarrow"):

@@ -22,7 +22,7 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -66,11 +66,8 @@ from kprof.errors import (
     NotACaptureError,
     OutputExistsError,
 )
+from kprof.on_use import pa, pq
 from kprof.private import remove_files, share
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 _MAX_READ_AHEAD_BYTES: Final = 1 << 30
 
@@ -175,8 +172,6 @@ def _opened(
 @functools.cache
 def event_schema() -> pa.Schema:
     """Columns of a rank's Parquet file, see EVENT_COLUMNS."""
-    import pyarrow as pa
-
     return pa.schema([(name, kind) for name, (kind, _) in EVENT_COLUMNS.items()])
 
 
@@ -193,9 +188,6 @@ def writing_events(path: Path) -> Iterator[pq.ParquetWriter]:
 
     Raises CaptureError.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with completing(path) as new, pa.OSFile(str(new), "wb") as file:
         # The file is open for long where a thread writes: it is not for processes of the workload.
         os.set_inheritable(file.fileno(), False)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kprof.capture.database import locked_database, sql_name, sql_text
 from kprof.capture.files import damaged, is_own_file
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+from kprof.on_use import duckdb, pq
 
 # By default 100 MB, which is less than a million launches take.
 _MAX_FOOTER_BYTES: Final = (1 << 31) - 1
@@ -71,8 +69,6 @@ _FOOTERS_SQL: Final = """
 
 def read_footers(paths: Iterable[Path]) -> Footers:
     """The footers of the plain files among these, all at once, as one takes almost as long."""
-    import duckdb
-
     paths = [path for path in paths if is_own_file(path)]
     try:
         rows = _query(paths, _FOOTERS_SQL.format(files=_list(paths))) if paths else []
@@ -88,8 +84,6 @@ def read_footers(paths: Iterable[Path]) -> Footers:
 
 def ranges_in_pages(path: Path, names: Sequence[str]) -> dict[str, Range]:
     """The ranges of columns from the values themselves; raises CorruptCaptureError."""
-    import duckdb
-
     of = [f"min({sql_name(n)}), max({sql_name(n)}), count(*) - count({sql_name(n)})" for n in names]
     try:
         (row,) = _query([path], f"SELECT {', '.join(of)} FROM read_parquet({_list([path])})")
@@ -114,8 +108,6 @@ def _list(paths: Iterable[Path]) -> str:
 
 def open_parquet(path: Path) -> pq.ParquetFile:
     """A file of events; raises pyarrow's errors and OSError."""
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(path, thrift_string_size_limit=_MAX_FOOTER_BYTES)
 
 

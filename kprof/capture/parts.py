@@ -31,12 +31,11 @@ from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.names import events_file_name
 from kprof.capture.output import writing
 from kprof.errors import CaptureError
+from kprof.on_use import pa
 from kprof.private import move, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pyarrow as pa
 
 # Why a part is cut short that the next one replaces.
 SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
@@ -81,8 +80,6 @@ class PartWriter:
 
     def take(self, number: int) -> pa.Table:
         """Remove a part; returns its events. Raises CaptureError."""
-        import pyarrow as pa
-
         path = self._directory / part_name(self._rank, number)
         try:
             with writing(path):
@@ -265,8 +262,6 @@ def _is_readable(path: Path) -> bool:
 
 
 def _tables(paths: Iterable[Path], damaged: list[Path] | None = None) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     for path in paths:
         try:
             with open_parquet(path) as file:
@@ -287,8 +282,6 @@ def _unreadable(path: Path) -> str:
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in larger tables: a run that is flushed often has many small row groups."""
-    import pyarrow as pa
-
     waiting: list[pa.Table] = []
     num_rows = 0
     for table in tables:
@@ -312,8 +305,6 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
 
 def read_info(path: Path) -> RankInfo | None:
     """What a part says about its rank so far; None for one that is not whole, or is another one."""
-    import pyarrow as pa
-
     try:
         metadata = footer_of(path).metadata or {}
         info = msgspec.json.decode(metadata[_INFO_KEY], type=RankInfo)

@@ -49,6 +49,7 @@ from kprof.capture.manifest import MAX_RANKS, RankInfo
 from kprof.capture.names import events_file_name, summary_file_name
 from kprof.capture.output import completing
 from kprof.errors import CorruptCaptureError
+from kprof.on_use import duckdb, pa, pq
 from kprof.regions import Kind, RegionTable
 
 if TYPE_CHECKING:
@@ -117,9 +118,6 @@ def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
 
     Raises CaptureError.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     events = directory / events_file_name(info.rank)
     made_of = SummaryOf(SUMMARY_VERSION, footer_of(events).num_rows, world_size)
     schema = pa.schema(
@@ -143,8 +141,6 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
 
     Raises CorruptCaptureError.
     """
-    import duckdb
-
     launches = sorted({launch.launch for info in infos for launch in info.launches})
     source = f"read_parquet([{', '.join(sql_text(str(file)) for file in files)}])"
     try:

@@ -11,12 +11,10 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.devices.on_use import torch
-
-if TYPE_CHECKING:
-    import numpy as np
+from kprof.on_use import np
 
 
 def synchronize(device: str | torch.device | None = None) -> None:
@@ -215,8 +213,6 @@ class SideCopy:
 
     def copy(self, source: torch.Tensor) -> np.ndarray:
         """The bytes of a uint8 tensor as they are now."""
-        import numpy as np
-
         target = np.empty(len(source), dtype=np.uint8)
         with torch.cuda.stream(self._stream):
             for begin in range(0, len(source), _STAGING_BYTES):

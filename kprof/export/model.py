@@ -9,10 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kprof.on_use import np
 from kprof.trace.columns import Columns
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from kprof.regions import Region
@@ -159,8 +159,6 @@ class Batch(Columns):
         payload: NDArray[np.int64],
     ) -> Batch:
         """Without flows, and nothing merged."""
-        import numpy as np
-
         none, ones = np.zeros(len(track), np.int64), np.ones(len(track), np.int32)
         busy_ns = end_ns - start_ns
         return Batch(track, name, flags, start_ns, end_ns, payload, none, none, none, ones, busy_ns)

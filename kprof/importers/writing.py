@@ -37,6 +37,7 @@ from kprof.importers.guesses import (
     do_ranks_start_together,
     listed,
 )
+from kprof.on_use import pa
 from kprof.regions import PAYLOAD_BITS, Category, Field, Kind, Region, RegionTable
 
 Ints = NDArray[np.int64]
@@ -281,8 +282,6 @@ def _check_regions(events: ForeignEvents, declared: list[str], origin: str) -> N
 
 
 def _write_rank(folder: Path, rank: int, ready: Prepared, rows: Ints) -> None:
-    import pyarrow as pa
-
     events = ready.events
     none = np.zeros(len(rows), dtype=np.int64)
     columns: dict[str, Ints] = {

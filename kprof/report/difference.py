@@ -17,6 +17,7 @@ from kprof.analysis.findings.longer_path import PathPart
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import activity, focus, presence
 from kprof.analysis.wording import counted, duration, listed, percent, ratio, signed_percent
+from kprof.on_use import pd
 from kprof.report.blocks import (
     Block,
     Cell,
@@ -38,7 +39,6 @@ from kprof.report.page import page_of, write_page
 from kprof.report.terminal import render_blocks
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import RenderableType
 
     from kprof.report.figures import Figure

@@ -10,11 +10,11 @@ from kprof.analysis.ribbon import NOBODY, ribbon
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, focus, longest_spans
 from kprof.errors import SelectionError, require
+from kprof.on_use import np, pd
 from kprof.report.figures.base import CATEGORY_COLORS, described, unit_of
 from kprof.report.figures.ribbon import RIBBON_COLORS, color_of, hues, png
 
 if TYPE_CHECKING:
-    import pandas as pd
     from plotly.graph_objects import Bar, Figure
 
     from kprof.analysis.ribbon import Ribbon
@@ -117,8 +117,6 @@ def _square(kind: str) -> dict[str, object]:
 
 def _in_words(drawn: Ribbon, names: list[str]) -> list[list[str]]:
     """Of every cell whom most of its tracks wait for, and which share: rows x bins."""
-    import numpy as np
-
     percents = np.rint(100 * drawn.shares[..., 0]).astype(int)
     return [
         [

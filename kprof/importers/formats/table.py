@@ -12,7 +12,7 @@ import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import CERTAIN, NONE, ForeignEvents, Format, ReadOptions
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from kprof.on_use import pa, pq
 
 _PARQUET: Final = b"PAR1"
 _LONGEST_HEADER: Final = 1 << 16
@@ -73,9 +71,7 @@ def _to_events(table: pa.Table, file: Path) -> ForeignEvents:
 
 
 def _read_table(file: Path) -> pa.Table:
-    import pyarrow as pa
     import pyarrow.csv as csv
-    import pyarrow.parquet as pq
 
     data = read_bytes(file, "a table")
     fault = ""
@@ -127,8 +123,6 @@ def _names(table: pa.Table, file: Path) -> Any:
 
 def _integers(table: pa.Table, name: str, file: Path, empty: int | None = None) -> Any:
     """A column of whole numbers, shape (n,), with `empty` in empty cells, or without these."""
-    import pyarrow as pa
-
     try:
         column = table[name].combine_chunks().cast(pa.int64())
         column = column if empty is None else column.fill_null(empty)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,15 +21,13 @@ from kprof.capture.manifest import CycleClock, EventCounts, RankInfo
 from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
+from kprof.on_use import pa
 from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.decoding.inspection import Chunks, inspect, is_within, warps_of
 from kprof.recording.decoding.replays import Replays, unwrap
 from kprof.recording.decoding.tally import Tally
 from kprof.recording.launches.region_ids import RegionIds
 from kprof.regions import Kind, Region
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Bytes = np.ndarray
 # 2 MiB of chunks: temporaries stay in the cache, and memory stays bounded.
@@ -216,8 +214,6 @@ class Decoder:
 
     def _events(self, headers: np.ndarray, records: _Records) -> pa.Table:
         """The columns of records. Counts what was lost of them."""
-        import pyarrow as pa
-
         from kprof.capture.directory import event_schema
 
         launch = headers["launch"].astype(np.int32)

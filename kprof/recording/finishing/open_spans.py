@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -27,9 +27,7 @@ from kprof.capture.rank_summary import write_summary
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import CaptureError, CorruptCaptureError
 from kprof.hangs.report import HANG_NAME, Hang, read_hang
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.on_use import pa, pd, pq
 
 # Kernels tell of a wait when it has lasted so long (wait_lines.h): its record lasts longer, and two
 # waits of one track that were told begin further apart. Shorter ones may come right before it.
@@ -78,8 +76,6 @@ def unseen_waits(directory: Path, infos: Sequence[RankInfo]) -> tuple[str, ...]:
 def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: int) -> RankInfo:
     """The rank with its waits and announced spans that never ended, where it has no record of
     them."""
-    import pyarrow as pa
-
     if not info.clock.ticks_per_second:
         return info
     try:
@@ -108,8 +104,6 @@ def _events(info: RankInfo, hang: Hang) -> pd.DataFrame:
     """An event for each of them. It lasts until the hang was told of: from the latest of them on,
     nothing moved for `idle_s`. `apart_ns` is how far its record can be from it, which then lasts
     so long, too: clocks may differ by half of that."""
-    import pandas as pd
-
     ids = {region.name: region.id for region in info.regions.regions}
     waits = [wait for wait in hang.waits if wait.start_ticks]
     found = [
@@ -137,8 +131,6 @@ def _within(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def _recorded(directory: Path, rank: int, rows: pd.DataFrame) -> pd.DataFrame:
     """What the rank has recorded in the launches of these events."""
-    import pyarrow.parquet as pq
-
     launches = rows["launch"].unique().tolist()
     filters = [("launch", "in", launches)]
     path = directory / events_file_name(rank)

@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from kprof.capture.parts import (
 from kprof.capture.shared_memory import find_memory
 from kprof.errors import ArenaError
 from kprof.hangs.lines import read_waits
+from kprof.on_use import pa
 from kprof.private import open_plain, remove
 from kprof.rank_memory import ARENAS_OFFSET, DISCARDED, LEDGER_HEADER, LEDGER_MAGIC, Word
 from kprof.recording.arenas import ledger
@@ -43,9 +44,6 @@ from kprof.recording.launches.region_ids import RegionIds
 from kprof.recording.rank.rank_facts import info_of
 from kprof.recording.retention.keeping import NEVER_CLOSED
 from kprof.recording.retention.slowest import found_slowest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 T = TypeVar("T")
 

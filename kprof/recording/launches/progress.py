@@ -18,12 +18,11 @@ import numpy as np
 
 from kprof.capture.claims import live_numbers, ranks_in_use
 from kprof.nccl.live import counts_of
+from kprof.on_use import pa
 from kprof.rank_memory import Live
 from kprof.regions import Category, Kind, RegionTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kprof.nccl.waited import CollectiveWaits
 
 _NUM_LENGTHS: Final = 128

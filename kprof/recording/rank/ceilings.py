@@ -22,6 +22,7 @@ from kprof.capture.output import write_json
 from kprof.devices import gpu
 from kprof.devices.cache import cache_dir
 from kprof.devices.targets import Target, count_devices, describe_device
+from kprof.on_use import np
 
 _REPEATS: Final = 7
 # Larger than the last-level cache of any device.
@@ -109,8 +110,6 @@ def _measure_cpu() -> Ceilings:
 
 
 def _host_copier(size_bytes: int, num_copies: int) -> Callable[[], None]:
-    import numpy as np
-
     source, target = np.ones(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
 
     def copy() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from kprof import abi
 from kprof.capture.manifest import Launch
 from kprof.capture.parts import SAVED, PartWriter
+from kprof.on_use import pa
 from kprof.rank_memory import DISCARDED, Word
 from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.arenas.turns import Turns, Used
@@ -27,8 +28,6 @@ from kprof.recording.launches.launch_log import LaunchLog
 from kprof.recording.retention.bell import Bell
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kprof.capture.manifest import RankInfo
     from kprof.recording.launches.progress import Progress
 

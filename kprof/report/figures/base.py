@@ -5,13 +5,11 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.wording import duration
 from kprof.capture.printable import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.on_use import pd
 
 _MAX_ROWS: Final = 64
 _MAX_LETTERS: Final = 36
@@ -77,8 +75,6 @@ def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]
     Neighbours share a row that shows the largest of each of their cells: one rank that stands out
     is still seen.
     """
-    import pandas as pd
-
     size = -(-len(grid) // _MAX_ROWS)
     if size <= 1:
         return grid, what

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration, percent
+from kprof.on_use import np, pd
 from kprof.report.figures.base import (
     NUM_TINTS,
     Figure,
@@ -20,8 +21,6 @@ from kprof.report.figures.over_time import runs
 from kprof.report.figures.svg import HALF, LETTER, WIDTH, Axis, Drawing
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kprof.report.model import Report
 
 _BARS_PER_OCTAVE: Final = 4
@@ -187,8 +186,6 @@ def wait_distribution(report: Report) -> Figure | None:
     table = table[table["category"].isin(["wait", "sync"])]
     if table.empty:
         return None
-    import numpy as np
-
     category_of = dict(zip(table["region"], table["category"], strict=True))
     table = with_few_regions(table, "events")
     width = float(np.log10(2)) / _BARS_PER_OCTAVE

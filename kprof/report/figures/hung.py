@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import duration
+from kprof.on_use import pd
 from kprof.report.figures.base import Figure, label
 from kprof.report.figures.over_time import draw_span
 from kprof.report.figures.svg import ROW_GAP, WIDTH, rows_with_time
 from kprof.report.model import MOST_TRACKS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kprof.report.model import Report
 
 _ROW: Final = 19.0
@@ -51,8 +50,6 @@ def open_waits(report: Report) -> Figure | None:
 
 def _firsts(before: pd.DataFrame, waits: pd.DataFrame, is_on_one_clock: bool) -> dict[int, int]:
     """Where the time axis of each rank begins."""
-    import pandas as pd
-
     both = pd.concat([before[["rank", "start_ns"]], waits[["rank", "start_ns"]]])
     if is_on_one_clock:
         return dict.fromkeys(both["rank"].tolist(), int(both["start_ns"].min()))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import duration
+from kprof.on_use import pd
 from kprof.report.figures.base import (
     CATEGORY_COLORS,
     Figure,
@@ -27,8 +28,6 @@ from kprof.report.figures.svg import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kprof.analysis.timeline import Focus
     from kprof.report.model import Report
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.ribbon import NOBODY, Ribbon
+from kprof.on_use import np
 from kprof.report.figures.base import Figure
 from kprof.report.figures.over_time import MAX_LANES
 from kprof.report.figures.svg import LETTER, WIDTH, Drawing, TimeAxis, num
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from kprof.analysis.timeline import Focus
@@ -106,8 +106,6 @@ def color_of(drawn: Ribbon) -> npt.NDArray[np.uint8]:
     most of them wait for, as opaque as their share. Opacity grows faster than a share at first, so
     that an eighth of the blocks is seen.
     """
-    import numpy as np
-
     colors = [light for light, _ in (*CULPRITS, REST)]
     palette = np.array([rgb(color) for color in colors], dtype=np.float64)
     over = _level(drawn.shares[..., 0])[..., None] ** OPACITY
@@ -122,8 +120,6 @@ def color_of(drawn: Ribbon) -> npt.NDArray[np.uint8]:
 
 def _palette_index(drawn: Ribbon) -> npt.NDArray[Any]:
     """Which of the colours stands for each culprit: its own, or REST."""
-    import numpy as np
-
     table = np.full(int(drawn.culprits.max(initial=0)) + 1, len(CULPRITS))
     for rank, hue in hues(drawn).items():
         table[rank] = hue
@@ -136,8 +132,6 @@ def _palette_index(drawn: Ribbon) -> npt.NDArray[Any]:
 
 def kind_shares(drawn: Ribbon) -> npt.NDArray[np.float32]:
     """The share of tracks that wait, by what the colour stands for: rows x bins x colours."""
-    import numpy as np
-
     found = np.zeros((*drawn.present.shape, len(CULPRITS) + 1), dtype=np.float32)
     row, at, which = np.nonzero(drawn.shares)
     kinds = _palette_index(drawn)[row, at, which]
@@ -147,16 +141,12 @@ def kind_shares(drawn: Ribbon) -> npt.NDArray[np.float32]:
 
 def _level(share: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
     """A share as one of few steps; only nothing at all is 0."""
-    import numpy as np
-
     steps: npt.NDArray[Any] = np.ceil(share * _LEVELS - 1e-3) / _LEVELS
     return steps
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
     """A PNG file of rows x columns x (r, g, b, opacity)."""
-    import numpy as np
-
     height, width, _ = pixels.shape
     # Every row of the file begins with a byte: 0, its pixels are as they are.
     rows = np.zeros((height, 1 + 4 * width), dtype=np.uint8)
@@ -313,8 +303,6 @@ def _data(
     points: list[tuple[int, int]],
     marks: list[tuple[int, int, int]],
 ) -> _Data:
-    import numpy as np
-
     shares = np.rint(_LEVELS * _level(drawn.shares[..., :2])).astype(np.uint8)
     ranks = np.where(drawn.culprits[..., :2] == NOBODY, _NONE, drawn.culprits[..., :2])
     ranks = np.where(shares > 0, ranks, 0).astype("<u2")

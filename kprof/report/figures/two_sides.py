@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import Measure
 from kprof.analysis.wording import duration, signed_percent
+from kprof.on_use import pd
 from kprof.report.figures.base import Figure, label, short
 from kprof.report.figures.over_time import Lanes
 from kprof.report.figures.svg import LETTER, WIDTH, Axis, Drawing, TimeAxis
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_RANKS: Final = 4
 _MOST_REGIONS: Final = 12

@@ -7,14 +7,13 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.on_use import np, pd
 from kprof.report.figures.base import CATEGORY_COLORS, Figure
 from kprof.report.figures.ribbon import marks_within
 from kprof.report.figures.svg import ROW_GAP, Drawing, TimeAxis, rows_with_time
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-    import pandas as pd
 
     from kprof.analysis import Finding
     from kprof.report.model import CallUpClose, Report
@@ -104,8 +103,6 @@ def _draw(
 def guilty(finding: Finding, spans: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which spans are part of a finding: on its ranks and blocks, in its time, and of its region,
     or where it has none, those that do not wait."""
-    import numpy as np
-
     if finding.where_ns is None or not (finding.region or finding.ranks or finding.blocks):
         return np.zeros(len(spans), dtype=bool)
     first_ns, last_ns = finding.where_ns
@@ -125,8 +122,6 @@ def guilty(finding: Finding, spans: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _data(report: Report, few: list[tuple[int, int]], width: float, left: float) -> _Data:
-    import pandas as pd
-
     spans = pd.concat([call.spans for call in report.calls_up_close], ignore_index=True)
     places = spans[["rank", "block"]].drop_duplicates().to_numpy().tolist()
     rows = sorted({*few, *((int(rank), int(block)) for rank, block in places)})
@@ -160,8 +155,6 @@ def _call(
     number_of: dict[Any, int],
     findings: list[Finding],
 ) -> _Call:
-    import numpy as np
-
     over = call.over
     spans = call.spans.assign(
         row=[row_of[int(r), int(b)] for r, b in call.spans[["rank", "block"]].to_numpy().tolist()]
