@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -314,6 +315,17 @@ def test_a_fork_does_not_wait_for_long(
         assert os.waitpid(child, 0)[1] == 0
         is_done.set()
         thread.join()
+
+
+def test_a_signal_handler_may_fork_while_a_fork_waits() -> None:
+    """In the midst of what the outer fork runs before it forks."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    lifetime._hold()
+    lifetime._hold()
+    lifetime._let_go()
+    lifetime._let_go()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert not lifetime._is_writing()
 
 
 def test_a_slow_disk_costs_whole_calls_and_no_memory(

@@ -245,7 +245,17 @@ def _close_all() -> None:
 
 # A signal handler of the workload's may fork while its thread writes.
 _writing = threading.RLock()
-_held = threading.local()
+
+
+class _Held(threading.local):
+    """What forks of this thread hold, the innermost last: a signal handler may fork while a fork
+    waits. A mask of signals, and whether `_writing` is held for it."""
+
+    def __init__(self) -> None:
+        self.forks: list[tuple[set[int], bool]] = []
+
+
+_held = _Held()
 
 
 @contextlib.contextmanager
@@ -275,20 +285,22 @@ def _is_writing() -> bool:
 def _hold() -> None:
     """A signal for a forked child must find it without our handler: Python ignores what a handler
     raises while it forks, and the parent's saver would take it for the parent's."""
-    _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _DEADLY)
-    _held.waits = not _is_writing()
-    if _held.waits:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _DEADLY)
+    waits = not _is_writing()
+    _held.forks.append((mask, waits))
+    if waits:
         # A disk that hangs must not stop the workload.
         _writing.acquire(timeout=_PATIENCE_S)
 
 
 def _let_go() -> None:
     # Another thread may have registered this while the fork was under way.
-    with contextlib.suppress(AttributeError):
+    with contextlib.suppress(IndexError):
+        mask, waits = _held.forks.pop()
         # Not by what `acquire` returned: a signal handler may have raised something after it.
-        if _held.waits and _is_writing():
+        if waits and _is_writing():
             _writing.release()
-        signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _forget_in_child() -> None:
