@@ -1,5 +1,5 @@
 """Ranks that launch a call after their own last one, as streams do; exchanges in two levels; a lock in a loop;
-a rank that stumbles."""
+a rank that stumbles; a slow warp."""
 
 from __future__ import annotations
 
@@ -85,6 +85,19 @@ def test_a_rank_that_launches_late_where_the_others_never_begin_at_once() -> Non
     assert (found.kind.name, found.ranks) == ("late_start", (2,))
 
 
+def test_a_second_launch_that_is_late_on_all_ranks_in_one_call() -> None:
+    def stages(late_ns: float) -> Machine:
+        machine = Machine(4, seed=7, noise=0.03)
+        for call in range(CALLS):
+            late = {rank: late_ns for rank in range(4) if call == 3}
+            tracks = [[Track(r, b) for r in range(4) for b in range(NUM_BLOCKS)] for _ in range(2)]
+            machine.stages([(tracks[0], ring(4), {}), (tracks[1], ring(4), late)])
+        return machine
+
+    found = finding_of(stages(15_000), stages(0))
+    assert found.fact == "All ranks start late in 1 of 5 calls (call 3)"
+
+
 def two_levels(me: Track) -> Steps:
     """Ranks 0 to 3 and 4 to 7 exchange among themselves, and then each with the one of the others."""
     group = [rank for rank in range(8) if rank // 4 == me.rank // 4 and rank != me.rank]
@@ -167,3 +180,23 @@ def test_what_one_rank_stumbles_over_now_and_then() -> None:
     runs = [run(4, body(stumbles), pause_ns=0) for stumbles in (0.15, 0.0)]
     found = finding_of(*runs)
     assert (found.kind.name, found.ranks, found.region) == ("slow_events", (2,), "math")
+
+
+def test_a_slow_warp_of_a_block_gains_what_it_takes_longer() -> None:
+    """The other warps of the block are as fast as everywhere: half of the excess is not theirs."""
+
+    def warps(factor: float) -> Machine:
+        def body(me: Track) -> Steps:
+            yield Work("load", 2_000)
+            for _ in range(6):
+                yield Work("math", 4_000 * (factor if (me.block, me.warp) == (2, 1) else 1))
+            yield Meet((me.call, me.block), 2)
+
+        machine = Machine(1, seed=7, noise=0.03)
+        for _ in range(CALLS):
+            machine.call([Track(0, block, warp) for block in range(6) for warp in range(2)], body)
+        return machine
+
+    found = finding_of(warps(1.6), warps(1.0))
+    assert (found.kind.name, found.blocks, found.region) == ("slow", (2,), "math")
+    assert found.factor == pytest.approx(1.6, abs=0.1)

@@ -25,7 +25,14 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.replay.columns import extents, firsts_of, grouped_median, shortest_of, turns_of
+from kprof.analysis.replay.columns import (
+    extents,
+    firsts_of,
+    grouped,
+    grouped_median,
+    shortest_of,
+    turns_of,
+)
 from kprof.analysis.replay.locks import LEAST_PART_SEEN, locks_of
 from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.replay.waves import Wave, waves_of
@@ -327,7 +334,7 @@ def _barriers(spans: Spans, bound_ns: float) -> Ints:
     """Number the barriers: the n-th sync span of every track.
 
     A barrier joins all ranks if all leave after the last one enters, within the clock bound; else
-    the blocks of each rank, if that holds there; else it is none.
+    the blocks of each rank, or the warps of each block, if that holds there; else it is none.
     """
     groups = np.full(len(spans), -1, dtype=np.int64)
     kernels = np.unique(np.array(spans.launch_kernel, dtype=str), return_inverse=True)[1]
@@ -341,8 +348,10 @@ def _barriers(spans: Spans, bound_ns: float) -> Ints:
         kernel = kernels[spans.launch[chosen]]
         occurrence = turns_of(spans.track[chosen])
         turn = (spans.call[chosen] * (kernel.max() + 1) + kernel) << 20 | occurrence
-        for keys, bound in ((turn, bound_ns), (turn << 16 | spans.rank[chosen], 0.0)):
-            _, inverse = np.unique(keys, return_inverse=True)
+        _, turn = np.unique(turn, return_inverse=True)
+        rank, block = spans.rank[chosen], spans.block[chosen]
+        for keys, bound in (((turn,), bound_ns), ((turn, rank), 0.0), ((turn, rank, block), 0.0)):
+            _, inverse = grouped(*keys)
             if _all_leave_together(spans, chosen, inverse, bound):
                 groups[chosen] = number + inverse
                 number += int(inverse.max()) + 1

@@ -16,7 +16,14 @@ from kprof.analysis.findings.candidates.excess import (
     find_deviations,
     sizes_of_calls,
 )
-from kprof.analysis.findings.thresholds import BY_OUTLIERS, MOSTLY_WITHIN, OUTLIER_RATIO, UNEVEN
+from kprof.analysis.findings.thresholds import (
+    BY_OUTLIERS,
+    CELL,
+    GROUP,
+    MOSTLY_WITHIN,
+    OUTLIER_RATIO,
+    UNEVEN,
+)
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints
@@ -36,11 +43,37 @@ def slow_places(one: Comparable) -> list[Candidate]:
     found = []
     for deviation in deviations:
         saved = saved_by(cells, cell, value, deviation, usual_ns, floor_ns)
+        if deviation.second != ALL:
+            saved = _off_slow_warps(one, cell, value, saved, usual_ns)
         # Slow items were taken out of `value`; those of a slow place are slow twice.
         saved *= elements.value_ns[chosen] / np.maximum(value, 1e-9)
         place = _place(one, deviation)
         found += slow_candidate(one, deviation, place, chosen, saved, cell)
     return found
+
+
+def _off_slow_warps(
+    one: Comparable, cell: Ints, value: Floats, saved: Floats, usual_ns: float
+) -> Floats:
+    """What is saved is taken off those warps of a block that take longer, where the others surely
+    do not."""
+    if one.family is not Family.OWN:
+        return saved
+    track = one.basis.graph.spans.track[one.basis.elements.at[one.chosen]]
+    examples, number = grouped(cell, track)
+    of, count = cell[examples], np.bincount(number)
+    factor = np.bincount(number, weights=value) / count / max(usual_ns, 1.0)
+    is_slow = factor > np.exp(CELL)
+    of_others = np.zeros(len(of))
+    np.maximum.at(of_others, of, np.where(is_slow, 0.0, factor))
+    excess = np.where(is_slow, (factor - 1) * usual_ns * count, 0.0)
+    beyond = np.bincount(of, weights=excess, minlength=len(of))
+    total = np.bincount(cell, weights=saved, minlength=len(of))
+    are_usual = (of_others > 0) & (of_others < np.exp(GROUP))
+    is_told = are_usual & (beyond >= BY_OUTLIERS * total) & (beyond > 0)
+    part = np.minimum(1.0, total / np.maximum(beyond, 1e-9))[cell]
+    of_slow = np.where(is_slow, 1 - 1 / np.maximum(factor, 1.0), 0.0)[number] * value * part
+    return np.where(is_told[cell], of_slow, saved)
 
 
 def slow_processors(one: Comparable) -> list[Candidate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,6 +41,10 @@ class LateStart(Kind):
         if comparable.family is not Family.LAUNCH:
             return []
         return [*outliers(comparable, self.name), *slow_places(comparable)]
+
+    def placed(self, finding: Finding, ranks: Sequence[int]) -> Finding:
+        """All places of one rank are that rank."""
+        return replace(finding, ranks=tuple(ranks)) if len(ranks) == 1 else finding
 
     def among(self, finding: Finding, recorded: frozenset[int]) -> Finding:
         """As it is: ranks that start late in turn are named, also where it is all of them."""

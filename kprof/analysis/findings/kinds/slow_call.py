@@ -26,9 +26,9 @@ class SlowCall(Kind):
     is_of_calls = True
 
     def covers(self, candidate: Candidate, family: Family | None) -> bool:
-        """What all ranks and blocks share, unless it is a gap."""
+        """What all ranks and blocks share, unless it is a gap or a late launch."""
         is_everywhere = all(place.first == place.second == ALL for place in candidate.places)
-        return is_everywhere and family is not Family.GAP
+        return is_everywhere and family not in (Family.GAP, Family.LAUNCH)
 
     def placed(self, finding: Finding, ranks: Sequence[int]) -> Finding:
         """All places of one rank are that rank."""
