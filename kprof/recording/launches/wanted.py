@@ -208,52 +208,49 @@ def schedule(
     return is_active
 
 
-@dataclass(frozen=True)
-class Launched:
-    """What a rank without events has launched: `num_asked` times in all.
-
-    The window of calls left out `num_outside` of these, and `num_recorded` kernels ran with a
-    buffer, not counting graphs. The largest had `most_blocks`; 0 where that is unknown. `num_steps`
-    is what a schedule has counted, None without a schedule.
-    """
-
-    num_asked: int
-    num_outside: int = 0
-    num_recorded: int = 0
-    most_blocks: int = 0
-    num_steps: int | None = None
-
-
-def why_nothing(wanted: Wanted, rank: int, launched: Launched) -> str:
+def why_nothing(
+    wanted: Wanted,
+    rank: int,
+    num_asked: int,
+    num_outside: int,
+    recorded_blocks: Sequence[int],
+    num_steps: int | None,
+) -> str:
     """Why a rank has no events, so that nobody takes it for a quiet one; empty where its kernels
-    had none."""
+    had none.
+
+    It launched `num_asked` times, and the window of calls left out `num_outside` of these.
+    `recorded_blocks` has the blocks of each launch with a buffer, not counting graphs; 0 where that
+    is unknown. `num_steps` is what a schedule has counted, None without a schedule.
+    """
     if not wanted.has_rank(rank):
         return f"rank {rank} is not among the ranks to record"
-    if not launched.num_asked:
+    if not num_asked:
         return (
             "no kernel was launched through this recorder; a graph that was captured before "
             "the recorder was opened records nothing, so capture it afterwards"
         )
-    if launched.num_recorded:
-        return _why_no_tracks(wanted, launched)
-    if launched.num_outside:
+    if recorded_blocks:
+        return _why_no_tracks(wanted, recorded_blocks)
+    if num_outside:
         return f"nothing of this run is among what was to be recorded ({wanted.describe()})"
-    if launched.num_steps is not None:
-        return _why_no_step(launched.num_steps)
+    if num_steps is not None:
+        return _why_no_step(num_steps)
     if wanted.has_filter:
         return f"nothing of this run is among what was to be recorded ({wanted.describe()})"
     return ""
 
 
-def _why_no_tracks(wanted: Wanted, launched: Launched) -> str:
+def _why_no_tracks(wanted: Wanted, recorded_blocks: Sequence[int]) -> str:
     """Which filter left nothing of the launches; empty without a filter."""
     if not wanted.has_filter:
         return ""
-    is_beyond = wanted.blocks and 0 < launched.most_blocks <= wanted.blocks[0]
+    most, num_launches = max(recorded_blocks), len(recorded_blocks)
+    is_beyond = wanted.blocks and 0 < most <= wanted.blocks[0]
     filters = Wanted(blocks=wanted.blocks) if is_beyond else wanted.of_launches()
-    several = "" if launched.num_recorded == 1 else "es"
-    size = f" of up to {launched.most_blocks} blocks" if launched.most_blocks else ""
-    return f"{filters.describe()} leaves nothing of {launched.num_recorded} launch{several}{size}"
+    several = "" if num_launches == 1 else "es"
+    size = f" of up to {most} blocks" if most else ""
+    return f"{filters.describe()} leaves nothing of {num_launches} launch{several}{size}"
 
 
 def _why_no_step(num_steps: int) -> str:

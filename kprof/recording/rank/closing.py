@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.directory import write_rank_info
-from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.manifest import RankInfo
 from kprof.capture.rank_summary import write_summary
 from kprof.errors import CaptureError
-from kprof.recording.launches.wanted import Launched, why_nothing
+from kprof.recording.launches.wanted import why_nothing
 from kprof.recording.rank.rank_facts import RankFacts
 from kprof.recording.retention.keeping import Keeper
 
@@ -33,10 +33,11 @@ def finish_rank(
 
     The workload asked for `num_asked` launches in `num_steps` steps (None: without a schedule).
     """
-    wanted, counts, parts = keeper.launches.wanted, keeper.decoder.tally.counts, keeper.parts
+    launches, counts, parts = keeper.launches, keeper.decoder.tally.counts, keeper.parts
     if not counts.recorded + counts.dropped:
-        launched = _launched(keeper, parts.launches(), num_asked, num_steps)
-        if why := why_nothing(wanted, keeper.rank, launched):
+        blocks = [row.num_blocks for row in parts.launches()]
+        asked = num_asked, launches.num_outside
+        if why := why_nothing(launches.wanted, keeper.rank, *asked, blocks, num_steps):
             note(why)
     info = facts.info(keeper.decoder, parts.launches(), cut_short)
     parts.finish(info)
@@ -53,11 +54,3 @@ def summarise_rank(directory: Path, info: RankInfo, world_size: int) -> None:
     if info.counts.recorded <= MAX_SUMMARISED and num_blocks <= MAX_SUMMARISED_BLOCKS:
         with contextlib.suppress(CaptureError):
             write_summary(directory, info, world_size)
-
-
-def _launched(
-    keeper: Keeper, launches: tuple[Launch, ...], num_asked: int, num_steps: int | None
-) -> Launched:
-    num_blocks = [row.num_blocks for row in launches]
-    num_outside = keeper.launches.num_outside
-    return Launched(num_asked, num_outside, len(launches), max(num_blocks, default=0), num_steps)
