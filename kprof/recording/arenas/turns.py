@@ -206,11 +206,15 @@ class Turns:
         room.stream = stream
         self._store_place(room)
 
-    def prepare(self, room: Room) -> None:
-        """The same for a later replay, after one on the current stream."""
+    def prepare(self, room: Room) -> bool:
+        """The same for a later replay, after one on the current stream: this delays nothing,
+        because the GPU is busy. False where too little is left."""
+        if self.active.is_short_of(room.num_chunks):
+            return False
         if room.stream == self._streams.note():
             self._store_place(room)
             room.is_ready = True
+        return True
 
     def _store_place(self, room: Room) -> None:
         is_out = self.is_off or self.is_left_out

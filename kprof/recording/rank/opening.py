@@ -22,6 +22,7 @@ from kprof.recording.retention.keeping import Keeper
 if TYPE_CHECKING:
     from kprof.capture.claims import Claim
     from kprof.recording.arenas.ledger import Ledger
+    from kprof.recording.launches.delays import Delays
     from kprof.recording.launches.launch_log import LaunchLog
     from kprof.recording.retention.retention import Retention
 
@@ -48,6 +49,7 @@ def open_parts(
     arena_bytes: int,
     launches: LaunchLog,
     claim: Claim,
+    delays: Delays | None,
     *,
     has_schedule: bool,
 ) -> Parts:
@@ -70,7 +72,10 @@ def open_parts(
         launches.ledger = ledger
     launches.journal = claim.journal
     launches.recent = waits.recent_launches or launches.recent
-    return Parts(facts, clocks, waits, turns, keeper, progress, ledger, capture_reader(device))
+    is_capturing = capture_reader(device)
+    if delays is not None:
+        delays.begin(rank, facts.base.clock, turns.delay, launches, note, is_capturing)
+    return Parts(facts, clocks, waits, turns, keeper, progress, ledger, is_capturing)
 
 
 def announce(

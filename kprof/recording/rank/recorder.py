@@ -26,7 +26,6 @@ from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer, new_tuple
 from kprof.recording.launches.wanted import EVERYTHING, Schedule, Wanted
 from kprof.recording.rank import saver
-from kprof.recording.rank.captured import announce_replay, captured_buffer, prepare_replay
 from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.rank.recorder_state import State, check_rank
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
@@ -83,7 +82,7 @@ class Recorder(AnyRecorder):
     ) -> None:
         from kprof.capture.claims import Claim
         from kprof.recording.launches.launch_log import LaunchLog
-        from kprof.recording.rank.opening import announce
+        from kprof.recording.rank.opening import announce, open_parts
         from kprof.recording.retention.policies import start_drainer
 
         check_rank(rank, world_size)
@@ -99,7 +98,12 @@ class Recorder(AnyRecorder):
         self._claim = Claim(directory, rank)
         self._numbers = self._claim.progress
         try:
-            self._open(device, arena_bytes, delays)
+            who = directory, rank, world_size, device, retention
+            how = arena_bytes, self._launches, self._claim, delays
+            parts = open_parts(*who, *how, has_schedule=schedule is not None)
+            self._facts, self._clocks, self._waits, self._turns = parts[:4]
+            self._keeper, self._progress, self._ledger, self._is_capturing = parts[4:]
+            self._observers = () if timer is None else (timer.observe,)
             self._set_paused(not self._is_active())
             announce(self._directory, self.rank, self.world_size, self, self._waits)
             policy = self._keeper, self._retention, self._stop_for, self.note
@@ -110,20 +114,6 @@ class Recorder(AnyRecorder):
             self._let_go()
             self._remove_ledger()
             raise
-
-    def _open(self, device: str, arena_bytes: int, delays: Delays | None) -> None:
-        """Measure the device and allocate the arenas."""
-        from kprof.recording.rank.opening import open_parts
-
-        launches, is_due = self._launches, self._schedule is not None
-        who = self._directory, self.rank, self.world_size, device, self._retention
-        parts = open_parts(*who, arena_bytes, launches, self._claim, has_schedule=is_due)
-        self._facts, self._clocks, self._waits, self._turns = parts[:4]
-        self._keeper, self._progress, self._ledger, self._is_capturing = parts[4:]
-        self._observers = () if self._timer is None else (self._timer.observe,)
-        if delays is not None:
-            clock, note = self._facts.base.clock, self._facts.notes.append
-            delays.begin(self.rank, clock, self._turns.delay, launches, note, self._is_capturing)
 
     def launch(
         self,
@@ -165,7 +155,7 @@ class Recorder(AnyRecorder):
         for observe in self._observers:
             observe(plan, number)
         if is_captured:
-            return captured_buffer(self._keeper, self._claim.journal, plan, number, shares_chunks)
+            return self._keeper.captured_buffer(plan, number, plan.num_blocks * shares_chunks)
         arena = self._turns.active
         if self._has_filter:
             return arena.filtered_buffer(number, plan.num_blocks, plan.tracks_per_block)
@@ -264,12 +254,17 @@ class Recorder(AnyRecorder):
         calls this before every replay, unless the room is ready (`Room.take`).
         """
         if not self._state.is_closed and not self._is_capturing():
-            announce_replay(self._turns, self._drainer, graph, room)
+            if self._drainer is not None:
+                self._drainer.note_replay(graph, room)
+            self._turns.announce(room)
 
     def note_replayed(self, graph: int, room: Room | None, *, was_ready: bool) -> None:
         """The graph was replayed on the current stream: gets its room ready for the next time."""
         if not self._state.is_closed and not self._is_capturing():
-            prepare_replay(self._turns, self._drainer, graph, room, was_ready=was_ready)
+            if self._drainer is not None:
+                self._drainer.note_replayed(graph, room, was_ready=was_ready)
+            elif room is not None:
+                self._turns.prepare(room)
 
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded.

@@ -29,6 +29,7 @@ from kprof.recording.retention.retention import Retention
 
 if TYPE_CHECKING:
     from kprof.recording.arenas.arena import Arena
+    from kprof.recording.arenas.turns import Room
 
 _LOOK_S: Final = 0.05
 # After a switch, launches still come and run: a look would only take the interpreter from them.
@@ -119,8 +120,10 @@ class Drainer:
         """Whether the next launch of a kernel is in a call that is left out, and begins none."""
         return self._turns.is_left_out and self.is_within_call(kernel)
 
-    def note_replay(self, graph: int) -> None:
-        """A graph is about to be replayed on the current stream."""
+    def note_replay(self, graph: int, room: Room | None = None) -> None:
+        """A graph is about to be replayed on the current stream; arenas may take turns before."""
+        if room is not None and self._turns.active.is_short_of(room.num_chunks):
+            self.is_due = True
         is_new_call = not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph)
         self.take_turns(is_new_call=is_new_call, may_move_graphs=True)
 
@@ -135,18 +138,23 @@ class Drainer:
             return not turns.has_free
         return not self.is_due and turns.active.account[Word.NUM_WANTED] < self._quiet_chunks
 
-    def note_quiet_replay(self, graph: int) -> None:
-        """A graph was replayed without `note_replay`, because `is_quiet` was true before."""
+    def note_replayed(self, graph: int, room: Room | None, *, was_ready: bool) -> None:
+        """A graph was replayed on the current stream: get its room ready for the next time.
+
+        With `was_ready` it was, so nobody called `note_replay`.
+        """
+        if was_ready:
+            self._note_quiet_replay(graph)
+        if room is not None and self.is_quiet and self._turns.prepare(room) and not was_ready:
+            self._share_at_call += room.num_chunks / self._num_chunks
+
+    def _note_quiet_replay(self, graph: int) -> None:
         self._has_steps = True
         if not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph):
             self._end_call()
         if not self._turns.is_left_out:
             # Launches since then may have wanted much.
             self.take_turns(is_new_call=False, may_move_graphs=True)
-
-    def note_prepared(self, num_chunks: int) -> None:
-        """So many chunks were reserved for a later call."""
-        self._share_at_call += num_chunks / self._num_chunks
 
     def note_step(self, *, is_captured: bool) -> None:
         """A step of the workload has ended; with `is_captured`, in the middle of a graph."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof import abi
+from kprof.capture.journal import Captured
 from kprof.capture.manifest import Launch
 from kprof.capture.parts import SAVED, PartWriter
 from kprof.on_use import pa
@@ -24,7 +25,8 @@ from kprof.recording.decoding.decode import Decoder
 from kprof.recording.endings.lifetime import forks_pass, forks_wait
 from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.endings.writing import writing
-from kprof.recording.launches.launch_log import LaunchLog
+from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.launches.launch_log import LaunchLog, Plan
 from kprof.recording.retention.bell import Bell
 
 if TYPE_CHECKING:
@@ -163,6 +165,15 @@ class Keeper:
             self._keep([oldest], contents, choices)
             self.turns.wipe(oldest, latest)
             return oldest
+
+    def captured_buffer(self, plan: Plan, number: int, num_whole: int) -> LaunchBuffer:
+        """The buffer of a launch that is replayed: of `num_whole` whole programs, or of others. A
+        pause concerns its replays."""
+        row = self.launches.row(number, plan)
+        self.decoder.replays.add(row)
+        if self.launches.journal is not None:
+            self.launches.journal.say(Captured(row, plan.table_idx))
+        return self.turns.captured_buffer(number, num_whole)
 
     def remove_part(self, number: int) -> None:
         """Remove a part and its events; raises CaptureError."""
