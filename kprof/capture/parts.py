@@ -17,9 +17,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -33,9 +33,6 @@ from kprof.capture.output import writing
 from kprof.errors import CaptureError
 from kprof.on_use import pa
 from kprof.private import move, remove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Why a part is cut short that the next one replaces.
 SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"

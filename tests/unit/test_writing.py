@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from kprof.recording.endings import writing as module
-from kprof.recording.endings.writing import WORTH_SAYING_EVENTS, writing
+from kprof.recording.endings.writing import WORTH_SAYING_EVENTS, writing_shown
 from kprof.recording.launcher.record import session
 from kprof.recording.rank.recorder import Recorder
 
 
 def say(rank: int, most_events: int) -> None:
-    with writing(rank, most_events) as tell:
+    with writing_shown(rank, most_events) as tell:
         for _ in range(4):
             tell(most_events // 4)
 

@@ -14,7 +14,7 @@ WORTH_SAYING_EVENTS: Final = 1_000_000
 
 
 @contextlib.contextmanager
-def writing(rank: int, most_events: int) -> Iterator[Callable[[int], None]]:
+def writing_shown(rank: int, most_events: int) -> Iterator[Callable[[int], None]]:
     """Yields a function that is told how many events were written; there are `most_events` at most.
 
     Only rank 0 speaks, for all. What goes wrong here is no reason to lose events.

@@ -8,12 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from kprof.recording.launches.progress import NUM_PEERS, RankProgress
+from kprof.recording.launches.progress import RankProgress
 
 # Events are written in bursts: with --drain when a part of the memory is full.
 BURSTS_S: Final = 5.0
-# Of a rank that is not there yet.
-_NOTHING: Final = RankProgress(-1, False, 0, 0, 0, 0, 0, (), (0,) * NUM_PEERS)
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,10 @@ def paces(looks: Sequence[Look]) -> list[RankPace]:
     first, last, now = looks[0], looks[-2], looks[-1]
     most = max((each.num_calls for each in now.ranks), default=0)
     firsts, lasts = ({each.rank: each for each in look.ranks} for look in (first, last))
+    nothing = RankProgress(-1)
     found = []
     for each in now.ranks:
-        older, old = firsts.get(each.rank, _NOTHING), lasts.get(each.rank, _NOTHING)
+        older, old = firsts.get(each.rank, nothing), lasts.get(each.rank, nothing)
         found.append(
             RankPace(
                 each.rank,

@@ -90,14 +90,14 @@ class RankProgress:
     """How far a rank is. `num_of_length` counts calls by length, `waited_ns` is by peer."""
 
     rank: int
-    is_running: bool
-    num_launches: int
-    num_calls: int
-    num_events: int
-    num_dropped: int
-    num_steps: int
-    num_of_length: tuple[int, ...]
-    waited_ns: tuple[int, ...]
+    is_running: bool = False
+    num_launches: int = 0
+    num_calls: int = 0
+    num_events: int = 0
+    num_dropped: int = 0
+    num_steps: int = 0
+    num_of_length: tuple[int, ...] = (0,) * _NUM_LENGTHS
+    waited_ns: tuple[int, ...] = (0,) * NUM_PEERS
 
     def length_s(self, quantile: float) -> float | None:
         """A length of calls that this share of them keeps within, at most a fifth too long.
@@ -133,8 +133,7 @@ def _with_collectives(
     by_rank = {each.rank: each for each in found}
     waited_ns = waits.look(NUM_PEERS) if waits is not None else {}
     for more in counts_of(directory):
-        none = RankProgress(more.rank, False, 0, 0, 0, 0, 0, (0,) * _NUM_LENGTHS, (0,) * NUM_PEERS)
-        each = by_rank.get(more.rank, none)
+        each = by_rank.get(more.rank, RankProgress(more.rank))
         by_rank[more.rank] = replace(
             each,
             is_running=each.is_running or more.is_running,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kprof.capture.journal import Facts
 from kprof.capture.parts import remove_parts
 from kprof.capture.started import announce_rank
 from kprof.clocks.keeper import ClockKeeper
@@ -14,7 +15,7 @@ from kprof.recording.arenas.turns import Turns
 from kprof.recording.decoding.decode import Decoder
 from kprof.recording.endings import lifetime
 from kprof.recording.launches.progress import Progress
-from kprof.recording.rank.outliving import begin_ledger, open_home
+from kprof.recording.rank.outliving import open_home
 from kprof.recording.rank.rank_facts import RankFacts
 from kprof.recording.rank.waits import Waits
 from kprof.recording.retention.keeping import Keeper
@@ -68,7 +69,11 @@ def open_parts(
     keeper = Keeper(*place, turns, decoder, launches, facts.info, progress)
     ledger = None if home is None else home.ledger
     if ledger is not None:
-        begin_ledger(ledger, keeper, kept, facts.info(decoder))
+        handed = turns.active.handed()
+        sizes = handed.geometry.size_bytes, num_arenas
+        known = Facts(facts.info(decoder), *sizes, is_ring, handed.switches, handed.lines)
+        # From here on everything is kept.
+        ledger.begin(known)
         launches.ledger = ledger
     launches.journal = claim.journal
     launches.recent = waits.recent_launches or launches.recent

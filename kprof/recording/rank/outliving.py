@@ -10,17 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kprof.capture.journal import Facts
 from kprof.devices.memory import HostMemory, RegisteredMemory
 from kprof.errors import KprofError
-from kprof.recording.arenas.ledger import Ledger, open_ledger
+from kprof.recording.arenas.ledger import open_ledger
 from kprof.recording.arenas.turns import Home, Layout, geometry_of
 from kprof.recording.endings import complaints
 
 if TYPE_CHECKING:
     from kprof.capture.journal import Journal
-    from kprof.capture.manifest import RankInfo
-    from kprof.recording.retention.keeping import Keeper
     from kprof.recording.retention.retention import Retention
 
 
@@ -62,10 +59,3 @@ def open_home(
     elif reason:
         note(f"what rank {rank} records is lost if it is killed: {reason}")
     return None
-
-
-def begin_ledger(ledger: Ledger, keeper: Keeper, retention: Retention, info: RankInfo) -> None:
-    """The recorder is open: from here on everything is kept."""
-    handed, is_ring = keeper.turns.active.handed(), bool(retention.ring_bytes)
-    sizes = handed.geometry.size_bytes, retention.num_arenas
-    ledger.begin(Facts(info, *sizes, is_ring, handed.switches, handed.lines))

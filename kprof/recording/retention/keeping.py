@@ -24,7 +24,7 @@ from kprof.recording.arenas.turns import Turns, Used
 from kprof.recording.decoding.decode import Decoder
 from kprof.recording.endings.lifetime import forks_pass, forks_wait
 from kprof.recording.endings.signals import deferring_signals
-from kprof.recording.endings.writing import writing
+from kprof.recording.endings.writing import writing_shown
 from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.launches.launch_log import LaunchLog, Plan
 from kprof.recording.retention.bell import Bell
@@ -116,7 +116,7 @@ class Keeper:
         """
         with self._alone(), contextlib.ExitStack() as stack:
             used = self.turns.used(self.launches.end)
-            self._tell_written = stack.enter_context(writing(self.rank, _most_events(used)))
+            self._tell_written = stack.enter_context(writing_shown(self.rank, _most_events(used)))
             stack.callback(setattr, self, "_tell_written", _tell_nobody)
             contents = (each.arena.read(each.handed) for each in used)
             if choices is None:
