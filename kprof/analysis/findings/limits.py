@@ -180,12 +180,13 @@ def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ..
     `left` is the part of every element that the findings leave.
     """
     graph = _what_is_left(basis, left)
-    base = _total_ns(Replay(graph))
+    replay = Replay(graph)
+    base = _total_ns(replay)
     before = float((basis.graph.call_end - basis.graph.call_start).sum())
     found: list[Limit] = []
     if before <= 0:
         return ()
-    for kind, region, other in _alternatives(graph):
+    for kind, region, other in _alternatives(replay):
         gain = base - other
         if gain >= least_share * before:
             blocks = _fewest_blocks(graph) if kind is LimitKind.FEW_BLOCKS else None
@@ -221,9 +222,9 @@ def _total_ns(replay: Replay, edit: Edit | None = None) -> float:
     return float((replay.call_ends([edit or Edit()])[0] - replay.graph.call_start).sum())
 
 
-def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]:
+def _alternatives(replay: Replay) -> Iterator[tuple[LimitKind, str | None, float]]:
     """Every limit that a graph can have, and what all of its calls take without it."""
-    replay = Replay(graph)
+    graph = replay.graph
     for kind, region, gone, saved in _edges_gone(graph):
         yield kind, region, _total_ns(replay, Edit(travel=Change(gone, saved)))
     for kind, edit in (

@@ -234,10 +234,9 @@ def _step(
     bounds = np.r_[0, np.cumsum(np.bincount(inverse, minlength=len(examples)))]
     is_constant = bool((keys[0] == 0).all()) and not np.array_equal(keys[0], cells.call)
     deviations = []
-    # Only groups with a cell that could make them stand out.
-    highest = np.full(len(examples), -np.inf)
-    np.maximum.at(highest, inverse, residual)
-    for number in np.flatnonzero(highest > GROUP).tolist():
+    # Only groups whose median can stand out: a median takes long.
+    num_high = np.bincount(inverse, weights=residual > GROUP, minlength=len(examples))
+    for number in np.flatnonzero(num_high >= np.diff(bounds) / 2).tolist():
         members = order[bounds[number] : bounds[number + 1]]
         height = _height(residual[members], sigma[members])
         if (
@@ -285,7 +284,7 @@ def _is_shared(
 def _height(y: Floats, sigma: Floats) -> float | None:
     """The excess that most of the cells of a group share, if it stands out."""
     count = len(y)
-    # Most groups are one cell or do not stand out, and a median takes long.
+    # Most groups are one cell, and a median takes long.
     if count == 1:
         only = float(y[0])
         return only if only >= max(CELL, SIGMAS * float(sigma[0])) else None

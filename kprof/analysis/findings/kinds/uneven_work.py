@@ -106,6 +106,9 @@ class UnevenWork(Kind):
 
 KIND = UnevenWork()
 
+# Whether a deviation names a rank and a block: that of a whole rank, of a block of all ranks.
+_WHOLE: Final = ((True, False), (False, True))
+
 
 def _counts_of_all(finding: Finding) -> str:
     """Events in expert: rank 0: 64, rank 1: 256"""
@@ -158,10 +161,11 @@ def _is_by_neighbors(one: Comparable, peer: Ints) -> bool:
 def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
     """Ranks and blocks that have more; what others do with what these send goes with it."""
     found = []
+    lengths = _unit_lengths(one.basis.graph.spans)
     for deviation, more in _places_with_more(one, part, block):
         items = part[more]
         share = _last_ones(one.basis, items, block[more], deviation)
-        there, share_there = _handled_elsewhere(one.basis, items, share)
+        there, share_there = _handled_elsewhere(one.basis, items, share, lengths)
         items, share = np.r_[items, there], np.r_[share, share_there]
         found.append(
             _without(one, Place(deviation.first, deviation.second), deviation, items, share)
@@ -193,34 +197,34 @@ def _places_with_more(
     cells = Cells(count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns)
     floor_ns = FLOOR * one.basis.call_ns
     deviations, _ = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5)
-    for deviation in (_as_counted(deviation, deviations, count) for deviation in deviations):
+    for deviation in _as_counted(deviations, count):
         is_in_cell = members(cells, deviation)
         # Five items cannot be dealt out over four blocks so that none has two.
         if count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
             yield deviation, is_in_cell[cell]
 
 
-def _as_counted(deviation: Deviation, deviations: list[Deviation], cells: Cells) -> Deviation:
-    """A deviation of a whole rank, or of a block of all ranks, over the mean of those without one.
+def _as_counted(deviations: list[Deviation], cells: Cells) -> Iterator[Deviation]:
+    """Deviations of whole ranks, or of a block of all ranks, over the mean of those without one.
 
     Cells are compared with a low quantile of all, and where places have two or three items each,
     that is far below the mean.
     """
-    if (deviation.first == ALL) == (deviation.second == ALL):
-        return deviation
-    is_of_rank = deviation.second == ALL
-    comparable = [
-        a for a in deviations if (a.second == ALL, a.first == ALL) == (is_of_rank, not is_of_rank)
-    ]
-    number = cells.first if is_of_rank else cells.second
-    own = _mean_sum(cells, number, members(cells, deviation))
-    others = _mean_sum(
-        cells, number, ~np.any([members(cells, other) for other in comparable], axis=0)
-    )
-    if own <= others or others == 0:
-        return deviation
-    shift = float(np.log(own / others)) - deviation.height
-    return replace(deviation, excess=np.where(deviation.calls, deviation.excess + shift, 0.0))
+    have_one = {is_of: np.zeros(len(cells.count), dtype=bool) for is_of in _WHOLE}
+    for deviation in deviations:
+        if (is_of := (deviation.first != ALL, deviation.second != ALL)) in have_one:
+            have_one[is_of] |= members(cells, deviation)
+    numbers = dict(zip(_WHOLE, (cells.first, cells.second), strict=True))
+    others = {is_of: _mean_sum(cells, numbers[is_of], ~have) for is_of, have in have_one.items()}
+    for deviation in deviations:
+        is_of = deviation.first != ALL, deviation.second != ALL
+        if others.get(is_of):
+            own = _mean_sum(cells, numbers[is_of], members(cells, deviation))
+            if own > others[is_of]:
+                shift = float(np.log(own / others[is_of])) - deviation.height
+                excess = np.where(deviation.calls, deviation.excess + shift, 0.0)
+                deviation = replace(deviation, excess=excess)
+        yield deviation
 
 
 def _mean_sum(cells: Cells, number: Ints, is_meant: Bools) -> float:
@@ -241,14 +245,16 @@ def _without(
     return Candidate(KIND.name, *where, excess, chosen, saved, counts_items=True)
 
 
-def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
+def _handled_elsewhere(
+    basis: Basis, items: Ints, share: Floats, unit_lengths: Ints
+) -> tuple[Ints, Floats]:
     """What others do with what items send: the wait, what always follows, and the transfer."""
     spans, at = basis.graph.spans, basis.elements.at[items]
     wait_of = np.full(len(spans), -1, dtype=np.int64)
     wait_of[spans.send[spans.send >= 0]] = np.flatnonzero(spans.send >= 0)
     is_sent = (wait_of[at] >= 0) & (share > 0)
     waits, share = wait_of[at[is_sent]], share[is_sent]
-    lengths = _unit_lengths(spans)[spans.region[waits]]
+    lengths = unit_lengths[spans.region[waits]]
     offsets = np.arange(int(lengths.max(initial=0)))
     unit = waits[:, None] + offsets
     is_in = (offsets < lengths[:, None]) & (unit < len(spans))
