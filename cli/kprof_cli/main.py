@@ -15,7 +15,6 @@ from typing import Annotated, Final
 
 import typer
 
-from kprof.capture.shared_memory import remove_garbage
 from kprof.errors import KprofError
 from kprof_cli import (
     aligning,
@@ -94,7 +93,6 @@ def options(
     ] = False,
 ) -> None:
     """See inside multi-GPU kernels: which threadblock waited for which rank, how long, and why."""
-    remove_garbage()
 
 
 def run(arguments: Sequence[str]) -> int:

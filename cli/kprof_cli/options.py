@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 from typer import Argument, Option
 from typer.models import ParameterInfo
 
+from kprof.capture.shared_memory import remove_garbage
 from kprof.trace.selection import SelectionText
 
 _SHARED: Final = {
@@ -58,6 +59,7 @@ def command(**own: ParameterInfo) -> Callable[[Callable[..., None]], Callable[..
             if has_selection:
                 text = {name: given.pop(name) for name in _SELECTION}
                 given["selection"] = SelectionText(**text)
+            remove_garbage()
             function(**given)
 
         known = _SHARED | own

@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kprof.capture.journal import Memory, append, journal_path, read_journal
 from kprof.capture.names import SAID_NAME
 from kprof.private import (
     UntrustedError,
@@ -54,6 +53,9 @@ def make_memory(directory: Path) -> str:
 
     Returns why not, or nothing.
     """
+    # Loads numpy, which `--help` need not.
+    from kprof.capture.journal import Memory, append, journal_path
+
     journal = journal_path(directory, None)
     try:
         root = memory_root(make=True)
@@ -61,7 +63,7 @@ def make_memory(directory: Path) -> str:
         # First: memory of which no journal says anything is garbage.
         append(journal, memory)
         with locked(root):
-            folder = make_private(_folder_of(directory, root, memory))
+            folder = make_private(_folder_of(directory, root, memory.token))
             owner = b"%d %b" % (_namespace(), os.fsencode(directory.absolute()))
             with os.fdopen(new_file(folder / OWNER_NAME), "wb") as file:
                 file.write(owner)
@@ -83,11 +85,14 @@ def memory_of(directory: Path) -> Path | None:
 
 def find_memory(directory: Path) -> Path | None:
     """The same, but raises OSError where nobody can say whether there is one."""
-    said = [line for line in read_journal(directory, None)[0] if isinstance(line, Memory)]
-    if not said or not said[-1].token:
-        return directory if said else None
+    from kprof.capture.journal import Memory, read_journal
+
+    lines, _ = read_journal(directory, None)
+    tokens = [line.token for line in lines if isinstance(line, Memory)]
+    if not tokens or not tokens[-1]:
+        return directory if tokens else None
     try:
-        folder = _folder_of(directory, memory_root(), said[-1])
+        folder = _folder_of(directory, memory_root(), tokens[-1])
         folder.stat()
     except (FileNotFoundError, UntrustedError):
         return None
@@ -207,9 +212,9 @@ def _namespace() -> int:
         return 0
 
 
-def _folder_of(directory: Path, root: Path, memory: Memory) -> Path:
+def _folder_of(directory: Path, root: Path, token: str) -> Path:
     """Where its memory is. A copy of the directory has no memory, nor has one with another
     inode."""
     status = directory.stat()
-    place = f"{status.st_dev} {status.st_ino} {memory.token}".encode()
+    place = f"{status.st_dev} {status.st_ino} {token}".encode()
     return root / hashlib.blake2b(place, digest_size=16).hexdigest()
