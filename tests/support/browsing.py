@@ -37,17 +37,23 @@ COLORS_OF_ROWS = """
     style.getPropertyValue(name).trim().slice(i, i + 2), 16));
   const own = rgb("--own"), wide = canvas.width - left - Math.round(8 * scale), found = {};
   const hues = data.hues.map((rank, hue) => [rank, rgb("--culprit-" + hue)]);
+  const nearests = new Map(), nearest_of = (red, green, blue) => {
+    let nearest = null, least = 12;
+    for (const [rank, hue] of hues) for (let share = .3; share <= 1; share += .02) {
+      const [r, g, b] = hue.map((part, i) => part * share + own[i] * (1 - share));
+      const far = Math.hypot(r - red, g - green, b - blue);
+      if (far < least) { least = far; nearest = rank; }
+    }
+    return nearest;
+  };
   for (let row = 0; row < rows; row++) {
     // Beside the middle, where the critical path runs.
     const y = Math.round((24 + (row + .25) * data.high / rows) * scale), of = found[data.rows[row]] = {};
     const pixels = pen.getImageData(left, y, wide, 1).data;
-    for (let x = 0; x < wide; x++) {
-      const pixel = pixels.slice(4 * x, 4 * x + 3);
-      let nearest = null, least = 12;
-      for (const [rank, hue] of hues) for (let share = .3; share <= 1; share += .02) {
-        const far = Math.hypot(...hue.map((part, i) => part * share + own[i] * (1 - share) - pixel[i]));
-        if (far < least) { least = far; nearest = rank; }
-      }
+    for (let x = 0; x < 4 * wide; x += 4) {
+      const [red, green, blue] = [pixels[x], pixels[x + 1], pixels[x + 2]], color = red << 16 | green << 8 | blue;
+      if (!nearests.has(color)) nearests.set(color, nearest_of(red, green, blue));
+      const nearest = nearests.get(color);
       if (nearest !== null) of[nearest] = (of[nearest] ?? 0) + 1;
     }
   }
