@@ -203,7 +203,9 @@ def test_without_flows_it_is_said_what_cannot_be_known() -> None:
     for rank in range(2):
         build.span(rank, "work", 0, 10)
         build.span(rank, "wait", 10, 10, peer=1 - rank)
-    assert DoubtKind.NO_FLOWS in kinds(found_in(build.trace()))
+    found = found_in(build.trace())
+    assert DoubtKind.NO_FLOWS in kinds(found)
+    assert "what ranks cost each other is not known" in found.rest.sentence
 
 
 @pytest.mark.parametrize("apart_ns", [0, 300])

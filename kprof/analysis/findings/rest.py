@@ -23,8 +23,15 @@ from kprof.errors import ClockError, SelectionError
 _MOST_NAMED: Final = 3
 
 
-def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Finding]) -> Rest:
-    """How much the findings explain together, and what is left."""
+def rest_of(
+    summary: Summary,
+    explanation: Explanation,
+    findings: Sequence[Finding],
+    *,
+    is_across_ranks: bool,
+) -> Rest:
+    """How much the findings explain together, and what is left; `is_across_ranks` is whether they
+    could tell what one rank costs the others."""
     explained = min(1.0, sum(finding.share for finding in findings))
     useful = None
     if summary.trace.is_on_one_clock:
@@ -55,7 +62,12 @@ def rest_of(summary: Summary, explanation: Explanation, findings: Sequence[Findi
     else:
         least = percent(explanation.least_share)
         text = f"No rank, block, SM, link, region or call costs {least}"
-        if is_design:
+        if not is_across_ranks:
+            text = (
+                f"Within a rank, no block, SM, region or call costs {least}; what ranks cost each "
+                "other is not known"
+            )
+        elif is_design:
             text = f"Nothing else costs {least} or more"
         text += _path(made_of)
     return replace(rest, sentence=text)

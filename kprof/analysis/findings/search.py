@@ -56,7 +56,8 @@ def find(summary: Summary) -> Findings:
 
 
 def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
-    taken_out = resting_on(frozenset[RestsOn]().union(*(doubt.undermines for doubt in doubts)))
+    undermined = frozenset[RestsOn]().union(*(doubt.undermines for doubt in doubts))
+    taken_out = resting_on(undermined)
     if all(RestsOn.TIMES not in kind.rests_on for kind in set(all_kinds()) - taken_out):
         return _by_count(summary, doubts, taken_out)
     try:
@@ -82,7 +83,8 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     ]
     # What may gain nothing stands below what surely gains something.
     findings.sort(key=lambda finding: finding.interval_ns[0] <= 0)
-    rest = rest_of(summary, explanation, findings)
+    is_across = RestsOn.COMMON_CLOCK not in undermined
+    rest = rest_of(summary, explanation, findings, is_across_ranks=is_across)
     design = limit_in_front(rest, findings)
     if design is not None:
         where_ns, tracks = place_of_design(summary, design, explanation.ordinals)
