@@ -11,7 +11,7 @@ import pytest
 
 from kprof.analysis import Finding, Summary, find
 from kprof.analysis.findings import words
-from kprof.analysis.findings.kinds import named
+from kprof.analysis.findings.facts import Facts
 from kprof.analysis.placement import Placement, hosts_and_rails
 from kprof.capture.manifest import RankInfo
 from kprof.report import build, machine
@@ -118,9 +118,9 @@ def test_ranks_of_one_host_or_of_a_part_of_one_are_ranks() -> None:
     ],
 )
 def test_links_say_which_hosts_they_join(links: list[tuple[str, str]], said: str) -> None:
-    finding = Finding(kind=named("slow"), links=((0, 8), (1, 9)), host_links=tuple(links))
-    assert words.place(finding) == said
-    assert words.place(replace(finding, rail=2)) == "on 2 links of rail 2"
+    facts = Facts(links=((0, 8), (1, 9)), host_links=tuple(links))
+    assert words.place(facts) == said
+    assert words.place(replace(facts, rail=2)) == "on 2 links of rail 2"
 
 
 def test_where_ranks_are() -> None:

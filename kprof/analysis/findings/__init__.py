@@ -1,8 +1,8 @@
 """Findings: what would make a run shorter, by how much, and what makes that doubtful.
 
 kinds         one file per kind of finding: candidates, facts, sentence, advice, figures, docs
+facts         what is known of a finding, and what a region took as tables show it
 finding       what a finding is, and what a kind has to say
-facts         parts of it, and what a region took as tables show it
 thresholds    every threshold, with its evidence
 candidates    what could be as it usually is
 greedy        which candidates pay, one after the other

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kprof.analysis.collectives import WAIT, arrivals
-from kprof.analysis.findings.facts import Arrival
-from kprof.analysis.findings.finding import Finding
+from kprof.analysis.findings.facts import Arrival, Facts
 from kprof.analysis.summary import Summary
 
 # The collectives that it is late at have to explain this part of what it costs, and a kernel this
@@ -14,7 +13,7 @@ from kprof.analysis.summary import Summary
 _MOSTLY: Final = 0.5
 
 
-def arrival_of(summary: Summary, finding: Finding) -> Arrival | None:
+def arrival_of(summary: Summary, finding: Facts) -> Arrival | None:
     """Where the ranks of a finding are late, if they cost most of its gain by that."""
     is_on_one_clock = summary.trace.is_on_one_clock
     if not (finding.ranks and is_on_one_clock and WAIT in summary.trace.regions.names):

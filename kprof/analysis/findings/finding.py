@@ -6,18 +6,17 @@ advice from these facts when somebody asks for them, and nothing reads them but 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
-from kprof.analysis.findings.facts import Arrival, Caused, Measured, Where
+from kprof.analysis.findings.facts import Facts, Measured, Where
 from kprof.analysis.findings.when import When
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.summary import Summary
-from kprof.capture.verified import Verified
 
 
 class RestsOn(str, Enum):
@@ -34,83 +33,10 @@ class RestsOn(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing that pays. All that is known of it are these fields; its kind makes the words.
-
-    Where: `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank,
-    block) pairs of single blocks; `links` are (source, destination), -1 for every one; `region`
-    where it is one; `processors` are SMs (CUs) of `ranks`; `position` is "first" or "last" where it
-    is about these events of every track. `hosts` are those whose ranks all are meant, `rail` is the
-    n of the n-th ranks of every host, `host_links` are the pairs of hosts that several links join.
-
-    When: `calls` are the ordinals of the calls that have it, `costly_calls` of those that would get
-    shorter; `when` is about these, and `period` is the n of "every n-th" call or event (else 0).
-
-    How much: `gain_ns` is what all replayed calls together get shorter, on top of the findings
-    before it; `gains_ns` has it by call and `share` as a part of `total_ns`, which all these calls
-    took. `alone_ns` is the gain without the findings before it, `interval_ns` where the gain lies
-    with 90 % when calls are drawn again. `factor` is how many times as long, or as many, as at
-    comparable places. `together` is how many findings pay only together, and the share that they
-    then gain; (0, 0.0) for one that pays by itself. If only counts are known, `is_timed` is false
-    and gains are 0.
-
-    Of a trace that was looked up: `id`; `particulars`, which only its kind knows; `waits`,
-    those of other ranks that end with it; `arrival`, where it makes its ranks late for the others;
-    `rate`, GB/s of the region per rank and its part of a copy's; `where_ns` and `tracks` (rank,
-    block), the stretch of the trace that shows it, the track that shows it most and one to see
-    beside it (block LAUNCHES: the rank's kernel launches); `evidence`, the table behind it.
-    `warm_up` are calls that were left out, `is_on_gpu` says what ran it, and `is_hidden` that a
-    finding before it has to be fixed first. `verified` is what an experiment on the machine showed.
-    """
+class Finding(Facts):
+    """One thing that pays, with the words of its kind."""
 
     kind: Kind
-    ranks: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
-    links: tuple[tuple[int, int], ...] = ()
-    hosts: tuple[str, ...] = ()
-    rail: int | None = None
-    host_links: tuple[tuple[str, str], ...] = ()
-    region: str | None = None
-    processors: tuple[int, ...] = ()
-    position: str = ""
-    calls: tuple[int, ...] = ()
-    when: When = When.ONCE
-    period: int = 0
-    gain_ns: float = 0.0
-    interval_ns: tuple[float, float] = (0.0, 0.0)
-    share: float = 0.0
-    factor: float = 1.0
-    gains_ns: tuple[float, ...] = ()
-    costly_calls: tuple[int, ...] = ()
-    alone_ns: float = 0.0
-    total_ns: float = 0.0
-    together: tuple[int, float] = (0, 0.0)
-    is_timed: bool = True
-    id: str = ""
-    particulars: Any = None
-    waits: tuple[Caused, ...] = ()
-    arrival: Arrival | None = None
-    rate: tuple[float | None, float | None] = (None, None)
-    where_ns: tuple[int, int] | None = None
-    tracks: tuple[tuple[int, int], ...] = ()
-    evidence: tuple[Mapping[str, Any], ...] = ()
-    warm_up: tuple[int, ...] = ()
-    is_on_gpu: bool = False
-    is_hidden: bool = False
-    verified: Verified | None = None
-
-    @property
-    def link(self) -> tuple[int, int] | None:
-        """The link, where it is one."""
-        return self.links[0] if len(self.links) == 1 else None
-
-    @property
-    def who_waits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ranks that wait because of it, and those that they wait for."""
-        waiting = {rank for wait in self.waits for rank in wait.ranks}
-        peers = {rank for wait in self.waits for rank in wait.peers}
-        return tuple(sorted(waiting)), tuple(sorted(peers))
 
     @property
     def fact(self) -> str:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kprof.analysis.findings.facts import Arrival, Measured
+from kprof.analysis.findings.facts import Arrival, Facts, Measured
 from kprof.analysis.findings.when import When
 from kprof.analysis.wording import duration, listed, members, percent, ratio
 from kprof.capture.verified import Verified
-
-if TYPE_CHECKING:
-    from kprof.analysis.findings.finding import Finding
 
 MOST_WORDS: Final = 25
 _MOST_NAMED: Final = 4
 _MOST_CALLS: Final = 8
 
 
-def place(finding: Finding) -> str:
+def place(finding: Facts) -> str:
     """Block 3 of rank 2; Ranks 4-7; Host node1 (ranks 8-15); from rank 1 to rank 2."""
     if finding.links:
         return _links(finding)
@@ -37,7 +34,7 @@ def lowered(text: str) -> str:
     return text[0].lower() + text[1:]
 
 
-def is_singular(finding: Finding) -> bool:
+def is_singular(finding: Facts) -> bool:
     """Whether its place takes a verb in the singular."""
     is_group = len(finding.hosts) == 1 or finding.rail is not None
     is_single = (is_group or len(finding.ranks) <= 1) and (
@@ -46,7 +43,7 @@ def is_singular(finding: Finding) -> bool:
     return is_single and bool(finding.ranks or finding.blocks)
 
 
-def slower(finding: Finding, than: str, *, is_one: bool | None = None) -> str:
+def slower(finding: Facts, than: str, *, is_one: bool | None = None) -> str:
     """runs expert 4.8x slower than the rest; without a region: is 4.8x slower than the rest"""
     is_one = is_singular(finding) if is_one is None else is_one
     verb = "runs" if is_one else "run"
@@ -54,7 +51,7 @@ def slower(finding: Finding, than: str, *, is_one: bool | None = None) -> str:
     return f"{does} {ratio(finding.factor)} slower {than}"
 
 
-def _ranks(finding: Finding) -> str:
+def _ranks(finding: Facts) -> str:
     """ranks 4-7; host node1 (ranks 8-15); rail 3 (ranks 3, 11, 19 ... 995)"""
     ranks = members("rank", finding.ranks, _MOST_NAMED)
     if 0 < len(finding.hosts) <= _MOST_NAMED:
@@ -62,7 +59,7 @@ def _ranks(finding: Finding) -> str:
     return ranks if finding.rail is None else f"rail {finding.rail} ({ranks})"
 
 
-def _hosts(finding: Finding) -> str:
+def _hosts(finding: Facts) -> str:
     """from host node1 to host node2; between hosts node1 and node2; to host node2"""
     pairs = finding.host_links
     (sources, destinations) = ({pair[i] for pair in pairs} for i in (0, 1))
@@ -76,7 +73,7 @@ def _hosts(finding: Finding) -> str:
     return " ".join(parts) or ("between hosts" if is_across else "")
 
 
-def _links(finding: Finding) -> str:
+def _links(finding: Facts) -> str:
     """From rank 1 to ranks 2, 3; of links without a common end the number, and rail or hosts."""
     links = finding.links
     sources, destinations = (tuple(sorted({link[i] for link in links} - {-1})) for i in (0, 1))
@@ -88,7 +85,7 @@ def _links(finding: Finding) -> str:
     return " ".join(parts)
 
 
-def when(finding: Finding) -> str:
+def when(finding: Facts) -> str:
     """In which calls it is, to follow what is wrong; empty for all of them."""
     num_calls = len(finding.gains_ns)
     if finding.when is When.GROWING:
@@ -102,14 +99,14 @@ def when(finding: Finding) -> str:
     return f" in {len(finding.calls)} of {num_calls} calls"
 
 
-def of_calls(finding: Finding) -> str:
+def of_calls(finding: Facts) -> str:
     """every call; 5 of 12 calls"""
     num_calls = len(finding.gains_ns)
     is_every = len(finding.calls) == num_calls
     return "every call" if is_every else f"{len(finding.calls)} of {num_calls} calls"
 
 
-def saving(finding: Finding) -> str:
+def saving(finding: Facts) -> str:
     """up to 12 %, all in call 3"""
     if finding.together[0]:
         return f"up to {percent(finding.together[1])}, but only all {finding.together[0]} together"
@@ -124,7 +121,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
 
 
-def key(finding: Finding) -> str:
+def key(finding: Facts) -> str:
     """A finding's place for its id: rank-3, block-3-7, link-1-2, or else its region."""
     if finding.links:
         ends = ["all" if end < 0 else str(end) for link in finding.links[:2] for end in link]
@@ -141,7 +138,7 @@ def key(finding: Finding) -> str:
     return "/".join(parts) or finding.region or "all"
 
 
-def details(finding: Finding) -> tuple[str, ...]:
+def details(finding: Facts) -> tuple[str, ...]:
     """The gain with its interval, in which calls, how fast, and the waits that it causes."""
     lines = []
     if finding.is_hidden:
@@ -168,13 +165,13 @@ def details(finding: Finding) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def arrives(finding: Finding, arrival: Arrival) -> str:
+def arrives(finding: Facts, arrival: Arrival) -> str:
     """arrives 233 us late at AllReduce RING LL"""
     verb = "arrives" if len(finding.ranks) == 1 else "arrive"
     return f"{verb} {duration(arrival.late_ns)} late at {arrival.kernel}"
 
 
-def chain(finding: Finding) -> tuple[str, ...]:
+def chain(finding: Facts) -> tuple[str, ...]:
     """Rank 5 arrives 233 us late at AllReduce RING LL (7 of 8 in a call): 99 % of that goes into
     gemm, which runs before it"""
     arrival = finding.arrival
@@ -210,7 +207,7 @@ def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:
     return f"moves {number} GB/s per rank{beside}"
 
 
-def growth(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+def growth(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
     """expert of rank 3 takes 2.0x as long per block as before"""
     if finding.links:
         transfers = f"Transfers {place(finding)}".rstrip()
@@ -229,7 +226,7 @@ def growth(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
     return f"{place(finding)} {takes} {as_long}"
 
 
-def _as_long(finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+def _as_long(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
     times = ratio(measured.factor if measured else finding.factor)
     per = " per block" if measured and not finding.blocks else ""
     text = f"{times} as long{per} {'before' if is_gone else 'as before'}"
