@@ -21,6 +21,7 @@ from kprof import abi, rank_memory
 from kprof.analysis.findings import experiment, thresholds
 from kprof.clocks import path
 from kprof.recording.arenas import ledger
+from kprof.recording.endings import lifetime
 from kprof.recording.launches import pace
 from kprof.recording.rank import recorder, saver
 from kprof.recording.retention import drainer
@@ -82,6 +83,7 @@ CONSTANTS: Final[tuple[tuple[str, float, str], ...]] = (
     ("hangs.md", LATE_NS, "ns"),
     ("long_runs.md", abi.CHUNKS_OFFSET, "bytes"),
     ("interventions.md", saver._GRACE_S, "s"),
+    ("interventions.md", lifetime._PATIENCE_S, "s"),
     ("long_runs.md", saver._GRACE_S, "s"),
     ("long_runs.md", drainer._LOOK_S, "s"),
     ("long_runs.md", ledger._MAX_IN_MEMORY, "bytes"),
