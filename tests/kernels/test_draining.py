@@ -23,6 +23,7 @@ from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.arenas.turns import Turns
 from kprof.recording.endings import lifetime
 from kprof.recording.finishing.recover import recover
+from kprof.recording.retention import keeping
 from kprof.recording.retention.keeping import Keeper
 from kprof.trace import Trace
 from replayed import CONTENTS, KERNELS, TRACKS, Graph, emitted, library, new_buffer, run_kernel
@@ -315,6 +316,31 @@ def test_a_fork_does_not_wait_for_long(
         assert os.waitpid(child, 0)[1] == 0
         is_done.set()
         thread.join()
+
+
+def test_who_saves_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "_PATIENCE_S", 0.0)
+    inside, is_done = threading.Event(), threading.Event()
+
+    def write(keeper: Keeper) -> None:
+        with keeper._alone():
+            inside.set()
+            is_done.wait()
+
+    with draining(tmp_path / "run.kprof") as recorder:
+        writer = threading.Thread(target=write, args=(recorder._keeper,))
+        writer.start()
+        inside.wait()
+        saver = threading.Thread(target=recorder._keeper.save)
+        saver.start()
+        saver.join(60)
+        has_given_up = not saver.is_alive()
+        is_done.set()
+        writer.join()
+        saver.join()
+        assert has_given_up
 
 
 def test_a_signal_handler_may_fork_while_a_fork_waits() -> None:

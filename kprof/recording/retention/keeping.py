@@ -283,7 +283,7 @@ class Keeper:
         is_held = self._lock.acquire(timeout=timeout_s)
         self._waiting.discard(own)
         try:
-            with forks_wait():
+            with forks_wait() if is_held else contextlib.nullcontext():
                 yield is_held
         finally:
             if is_held:
