@@ -57,7 +57,7 @@ from kprof.capture.names import (
 )
 from kprof.capture.output import completing, write_json, writing
 from kprof.capture.printable import utf8
-from kprof.capture.shared_memory import COPY_NAME, discard, memory_of, remove_memory
+from kprof.capture.shared_memory import COPY_NAME, discard, folders_of, remove_memory
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -237,8 +237,7 @@ def begin_capture(output: Path, force: bool) -> Path:
     refuse_output(output, force)
     temporary = unfinished_of(output)
     _refuse_strange(temporary)
-    folders = {memory_of(temporary) or temporary, temporary}
-    is_held = any(any(folder.glob(each)) for folder in folders for each in _HELD)
+    is_held = any(any(folder.glob(each)) for folder in folders_of(temporary) for each in _HELD)
     if (has_events(temporary) or is_held) and not force:
         raise OutputExistsError(
             f"{temporary} holds events of a recording that was cut off; "

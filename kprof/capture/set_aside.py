@@ -21,7 +21,7 @@ from typing import Final
 
 from kprof.capture.journal import Begun, begin_journal, said
 from kprof.capture.names import finished_of, rank_file, unfinished_of
-from kprof.capture.shared_memory import discard, find_memory, make_memory
+from kprof.capture.shared_memory import discard, find_folders, find_memory, make_memory
 from kprof.private import copy_plain, move, opened, read_plain
 from kprof.rank_memory import LEDGER_MAGIC, Live
 
@@ -71,7 +71,7 @@ def _forget_events(live: Path) -> None:
 
 
 def _has_arenas(directory: Path, rank: int) -> bool:
-    for folder in _folders(directory):
+    for folder in find_folders(directory):
         with contextlib.suppress(FileNotFoundError):
             begin = read_plain(rank_file(folder, rank, "arena"), _WORD_BYTES)
             return int.from_bytes(begin, "little") == LEDGER_MAGIC
@@ -92,11 +92,6 @@ def _make_place(directory: Path, rank: int) -> Path:
     return place
 
 
-def _folders(directory: Path) -> list[Path]:
-    """Where the arenas of a rank may be."""
-    return [*{find_memory(directory) or directory, directory}]
-
-
 def _moves(
     directory: Path, rank: int, place: Path, parts: Iterable[Path], saved: Iterable[Path]
 ) -> list[tuple[Path, Path]]:
@@ -106,7 +101,7 @@ def _moves(
     memory = find_memory(place) or place
     arenas = [
         (rank_file(folder, rank, "arena"), place if folder == directory else memory)
-        for folder in _folders(directory)
+        for folder in find_folders(directory)
     ]
     return [
         *((path, place / path.name) for path in parts),

@@ -99,6 +99,19 @@ def find_memory(directory: Path) -> Path | None:
     return folder
 
 
+def folders_of(directory: Path) -> list[Path]:
+    """Where files of a recording may be, each place once: its memory, if it is found, and the
+    directory."""
+    with contextlib.suppress(OSError):
+        return find_folders(directory)
+    return [directory]
+
+
+def find_folders(directory: Path) -> list[Path]:
+    """The same, but raises OSError where nobody can say whether there is memory."""
+    return [*dict.fromkeys((find_memory(directory) or directory, directory))]
+
+
 def remove_memory(directory: Path) -> None:
     """Remove the memory of a recording. Nothing outside of it is removed, whatever it holds."""
     with contextlib.suppress(OSError), held(directory) as here:

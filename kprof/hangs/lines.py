@@ -23,7 +23,7 @@ import numpy as np
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
 from kprof.capture.journal import Answer, Kernel, said, say
 from kprof.capture.names import rank_file, rank_files
-from kprof.capture.shared_memory import memory_of
+from kprof.capture.shared_memory import folders_of, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
 from kprof.private import read_plain, remove
@@ -191,7 +191,7 @@ def _open_lines(before: np.ndarray, now: np.ndarray) -> np.ndarray:
 def read_waits(directory: Path) -> dict[int, RankWaits]:
     """Of all ranks that have a file."""
     found = {}
-    for folder in filter(None, (memory_of(directory), directory)):
+    for folder in folders_of(directory):
         for path in rank_files(folder, "waits").values():
             waits = RankWaits.read(path)
             if waits is not None:

@@ -26,7 +26,7 @@ from kprof.capture.names import events_file_name, summary_file_name
 from kprof.capture.parts import PartWriter, append_events
 from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import write_summary
-from kprof.capture.shared_memory import memory_of
+from kprof.capture.shared_memory import folders_of
 from kprof.nccl.clocks import STEP_NS, common_clock, machines_of
 from kprof.nccl.collectives import MAX_CHANNEL, REGIONS, RankCalls, corrections, spans_of
 from kprof.nccl.entries import never_entered
@@ -61,7 +61,7 @@ def collect(
     `alignment` is that of the ranks' recorders, and `note` says why there is none. A second call
     adds nothing again.
     """
-    rings, refused = read_rings(memory_of(directory), directory)
+    rings, refused = read_rings(*folders_of(directory))
     if not rings or any(has_collectives(info) for info in infos):
         return Collected(tuple(infos), alignment, note, tuple(refused))
     ranks, unknown = resolve(rings)

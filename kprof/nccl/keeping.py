@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from kprof.capture.claims import leave_message
 from kprof.capture.output import completing
-from kprof.capture.shared_memory import memory_of
+from kprof.capture.shared_memory import folders_of
 from kprof.errors import CaptureError
 from kprof.nccl.collectives import OPERATION
 from kprof.nccl.events import CALLS, KERNEL_CH, channels_of, resolve
-from kprof.nccl.ring import KEPT, RING_NAMES, Ring, read_ring, read_rings, united, write_kept
+from kprof.nccl.ring import KEPT, RING_NAMES, Ring, read_ring, rings_in, united, write_kept
 from kprof.on_use import pd
 
 _LOOK_S: Final = 0.5
@@ -63,7 +63,7 @@ def _of_calls(ring: Ring, handles: pd.Series[int]) -> NDArray[np.void]:
 
 def snapshot(directory: Path) -> int:
     """Save all that rings hold now; returns the number of events. Raises CaptureError."""
-    rings = read_rings(memory_of(directory), directory)[0]
+    rings = rings_in(*folders_of(directory))
     for ring in rings:
         _save(directory, ring)
     return sum(len(ring.records) for ring in rings)
@@ -109,7 +109,7 @@ class SlowestCalls:
 
     def look(self) -> None:
         """Take what is new in the rings, and keep of it and of what is kept the slowest calls."""
-        folders = filter(None, (memory_of(self._directory), self._directory))
+        folders = folders_of(self._directory)
         for path in {path for folder in folders for path in folder.glob(RING_NAMES)}:
             with contextlib.suppress(OSError, ValueError):
                 self._take(path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kprof.capture.shared_memory import memory_of
+from kprof.capture.shared_memory import folders_of
 from kprof.nccl.entries import never_entered
 from kprof.nccl.events import resolve
 from kprof.nccl.ring import Ring, rings_in
@@ -72,4 +72,4 @@ def waiting_now(directory: Path) -> list[str]:
 
 def rings_of(directory: Path, most: int) -> list[Ring]:
     """The rings of an unfinished recording, with so many of the latest events."""
-    return rings_in(memory_of(directory), directory, most=most)
+    return rings_in(*folders_of(directory), most=most)

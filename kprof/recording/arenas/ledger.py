@@ -29,7 +29,7 @@ from kprof.abi import NO_CHUNK
 from kprof.capture.journal import Facts, Journal
 from kprof.capture.manifest import INT32_MAX
 from kprof.capture.names import rank_file, rank_files
-from kprof.capture.shared_memory import memory_of
+from kprof.capture.shared_memory import folders_of, memory_of
 from kprof.devices.mapping import SharedFile
 from kprof.private import remove_files
 from kprof.rank_memory import (
@@ -154,13 +154,12 @@ def accounts_in(content: np.ndarray, number: int) -> list[Account]:
 
 def ranks_with_arenas(directory: Path) -> set[int]:
     """The ranks of this host whose arenas outlive them."""
-    folders = filter(None, (memory_of(directory), directory))
-    return {rank for folder in folders for rank in rank_files(folder, "arena")}
+    return {rank for folder in folders_of(directory) for rank in rank_files(folder, "arena")}
 
 
 def remove_ledger(directory: Path, rank: int) -> None:
     """Remove the file of a rank, if there is one."""
-    for folder in filter(None, (memory_of(directory), directory)):
+    for folder in folders_of(directory):
         remove_files(folder, rank_file(folder, rank, "arena").name)
 
 

@@ -30,7 +30,7 @@ from kprof.capture.shared_memory import (
     OWNER_NAME,
     discard,
     discard_copy,
-    find_memory,
+    find_folders,
     is_copy,
     make_memory,
 )
@@ -135,7 +135,7 @@ def _remove_left_copies(output: Path) -> None:
 
 def _copy(directory: Path, place: Path) -> None:
     """Copy the files of a recording, and those of its memory as if there had been none."""
-    for folder in dict.fromkeys((directory, find_memory(directory) or directory)):
+    for folder in reversed(find_folders(directory)):
         for path in folder.iterdir():
             if path.is_file() and path.name not in (SAID_NAME, COPY_NAME, OWNER_NAME):
                 copy_plain(path, place / path.name)

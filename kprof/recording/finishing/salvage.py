@@ -30,7 +30,7 @@ from kprof.capture.parts import (
     ranks_with_parts,
     read_info,
 )
-from kprof.capture.shared_memory import find_memory
+from kprof.capture.shared_memory import find_folders
 from kprof.errors import ArenaError
 from kprof.hangs.lines import read_waits
 from kprof.on_use import pa
@@ -60,8 +60,7 @@ def salvage(directory: Path, rank: int) -> bool:
         # An earlier attempt has merged its parts, or the rank itself.
         return False
     with reading(directory):
-        folders = filter(None, (find_memory(directory), directory))
-        contents = (_read_arenas(folder, rank) for folder in folders)
+        contents = (_read_arenas(folder, rank) for folder in find_folders(directory))
         content = next((each for each in contents if each is not None), None)
         lines, _ = read_journal(directory, rank)
     if content is None or not _of_kind(lines, journal.Facts):
@@ -87,7 +86,7 @@ def leave_to_another(directory: Path, rank: int) -> list[Path]:
     """
     paths = ranks_with_parts(directory).get(rank, [])
     kept = _kept_parts(directory, rank)
-    for folder in filter(None, (find_memory(directory), directory)):
+    for folder in find_folders(directory):
         with contextlib.suppress(FileNotFoundError):
             file = open_plain(rank_file(folder, rank, "arena"), os.O_RDWR)
             with os.fdopen(file, "r+b") as arena:
