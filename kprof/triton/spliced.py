@@ -12,11 +12,16 @@ import hashlib
 import json
 import re
 from functools import cache
+from pathlib import Path
+from types import FunctionType
 from typing import Any, Final
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import compiler
 from triton.compiler.compiler import ASTSource, CompiledKernel, make_backend
+from triton.knobs import NvidiaTool
 from triton.language import constexpr, tensor
 from triton.runtime.cache import get_cache_manager
 
@@ -31,6 +36,7 @@ _NUM_WORDS: Final = 4
 # Triton cuts the names of its files to so many characters.
 _MAX_NAME: Final = 150
 _NUM_FILES: Final = 3
+_PTXAS_OF_TORCH: Final = Path(torch.__file__).parent / "bin" / "ptxas"
 # What stands in front of the first instruction of a kernel's body.
 _DECLARED: Final = re.compile(r"(?:\s*\.(?:reg|local|shared)\b[^\n]*\n|\s*\n)*")
 _RET: Final = re.compile(r"^[ \t]*ret;[ \t]*(?://.*)?$", re.MULTILINE)
@@ -82,13 +88,37 @@ def compiled_with_span(
     group = files.get_group(f"{name}.json") or {}
     # Triton up to 3.6 leaves out files that are lost.
     if len(group) < _NUM_FILES:
-        backend = make_backend(target)
-        cubin = backend.make_cubin(text, {}, backend.parse_options(dict(options)), target.arch)
+        cubin = _assembled(text, target, options)
         metadata = json.dumps({**kernel.metadata._asdict(), "hash": key}, default=vars)
         contents = {f"{name}.ptx": text, f"{name}.cubin": cubin, f"{name}.json": metadata}
         group = {file: files.put(content, file) for file, content in contents.items()}
         files.put_group(f"{name}.json", group)
     return CompiledKernel(copy, group, key)
+
+
+def _assembled(ptx: str, target: GPUTarget, options: dict[str, Any]) -> bytes:
+    """The cubin of PTX, made by Triton, whose print of a failure would be in the user's output."""
+    backend = make_backend(target)
+    assembler = _assembler_for(ptx, target)
+    original = type(backend).make_cubin
+    ours = {"get_ptxas": lambda _: assembler, "print": lambda *_: None}
+    make_cubin = FunctionType(original.__code__, {**original.__globals__, **ours})
+    return make_cubin(backend, ptx, {}, backend.parse_options(dict(options)), target.arch)
+
+
+def _assembler_for(ptx: str, target: GPUTarget) -> NvidiaTool:
+    """Triton's ptxas, or torch's if only that knows this version of PTX.
+
+    Inductor sets TRITON_PTXAS_PATH to torch's when it compiles, but not when its cache has the
+    kernel.
+    """
+    version = re.search(r"^\.version (\d+)\.(\d+)", ptx, re.MULTILINE)
+    needed = 10 * int(version[1]) + int(version[2]) if version else 0
+    tools = compiler.get_ptxas(target.arch), NvidiaTool.from_path(str(_PTXAS_OF_TORCH))
+    for tool in tools:
+        if tool is not None and compiler.ptx_get_version(tool.version) >= needed:
+            return tool
+    raise RecorderError(f"no ptxas here knows its PTX, of version {needed // 10}.{needed % 10}")
 
 
 @cache

@@ -33,6 +33,7 @@ from kprof.recording.rank.recorder import Recorder  # noqa: E402
 from kprof.recording.retention.drainer import Drainer  # noqa: E402
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, Retention  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
+from kprof.triton import spliced  # noqa: E402
 from kprof.triton.buffer import words_of  # noqa: E402
 from kprof.triton.inductor import _tuner_of_copy, check_torch  # noqa: E402
 from kprof.triton.instrument import WORDS, with_words  # noqa: E402
@@ -590,3 +591,50 @@ def test_every_way_out_of_a_kernel_ends_its_span() -> None:
     assert spliced.count("%globaltimer") == 1 + 2 * 3
     labels = re.findall(r"^(\$L__kprof\w+):", spliced, flags=re.MULTILINE)
     assert len(labels) == len(set(labels)) > 4
+
+
+@pytest.fixture
+def cached_by_newer_ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lies in Triton's cache, made for a ptxas newer than Triton's own."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    plain, _ = sources_of_ones()
+    kernel = triton.compile(plain, target=SM_90, options={"num_warps": 4})
+    for file in (tmp_path / "cache").rglob("*.ptx"):
+        file.write_text(re.sub(r"(?m)^\.version .*", ".version 18.1", file.read_text()))
+    assert ".version 18.1" not in kernel.asm["ptx"]
+
+
+@pytest.mark.usefixtures("cached_by_newer_ptxas")
+def test_ptx_that_no_ptxas_knows_is_refused_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    """As it happens with the cache of another installation."""
+    with pytest.raises(RecorderError, match=r"no ptxas here knows its PTX, of version 18\.1"):
+        compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4})
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("cached_by_newer_ptxas")
+def test_the_ptxas_of_torch_assembles_what_it_has_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor takes torch's in the processes that compile, and no ptxas where its cache has the kernel."""
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = --version ] && echo "Cuda compilation tools, release 22.1" && exit\n'
+        'for each; do case "$each" in *.ptx) sed -i "s/^.version .*/.version 8.0/" "$each";; esac; done\n'
+        f'exec {triton.knobs.nvidia.ptxas.path} "$@"\n'
+    )
+    ptxas.chmod(0o755)
+    monkeypatch.setattr(spliced, "_PTXAS_OF_TORCH", ptxas)
+    kernel = compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4})
+    assert kernel.asm["cubin"].startswith(b"\x7fELF")
+
+
+def test_a_failure_to_assemble_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Triton prints the code of a kernel that ptxas refuses, and the user's output would have it."""
+    monkeypatch.setattr(spliced, "with_span", lambda *_: ".version 8.0\nno such code\n")
+    with pytest.raises(triton.runtime.errors.PTXASError):
+        compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4})
+    assert capfd.readouterr().out == ""
