@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from functools import wraps
 from typing import Any, Final
 
-import triton
+from triton.compiler import CompiledKernel
+from triton.runtime.jit import JITFunction
 
 from kprof.devices import resources
 
@@ -32,30 +34,32 @@ def note_launcher(kernel: str, launcher: Any, warp_size: int | None) -> None:
 def look_at_compilations() -> None:
     """Remember what kernels take that Triton compiles with a buffer from now on.
 
-    A second call does nothing.
+    Not by Triton's hook: a kernel is not launched while there is one and json knows none of its
+    constants (a layout of Gluon's, an enum). A second call does nothing.
     """
-    before: Any = triton.knobs.runtime.jit_post_compile_hook
-    if hasattr(before, "of_kprof"):
+    original = JITFunction._do_compile
+    if hasattr(original, "of_kprof"):
         return
 
-    def hook(**said: Any) -> Any:
+    @wraps(original)
+    def do_compile(function: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled = original(function, *args, **kwargs)
         # What goes wrong here goes wrong in the launch that follows, which says so.
         with contextlib.suppress(Exception):
-            _look(**said)
-        return before(**said) if before else None
+            _look(function.__name__, compiled, *args, **kwargs)
+        return compiled
 
-    hook.of_kprof = True  # type: ignore[attr-defined]
-    triton.knobs.runtime.jit_post_compile_hook = hook
+    do_compile.of_kprof = True  # type: ignore[attr-defined]
+    JITFunction._do_compile = do_compile
 
 
-def _look(
-    key: str, fn: Any, compile: dict[str, Any], is_manual_warmup: bool = False, **_: Any
-) -> None:
-    if is_manual_warmup or BUILD not in repr(compile["constants"]):
+def _look(kernel: str, compiled: Any, *args: Any) -> None:
+    constants, is_warmup = args[3], args[6]
+    # One that is still being compiled is not waited for.
+    if is_warmup or not isinstance(compiled, CompiledKernel) or BUILD not in repr(constants):
         return
-    compiled = fn.jit_function.device_caches[compile["device"]][0][key]
     # Loads it, as the launch does next: the driver knows the registers.
     _ = compiled.run
     metadata = compiled.metadata
     threads = metadata.num_warps * metadata.target.warp_size
-    note(fn.jit_function.__name__, compiled, metadata.shared, threads)
+    note(kernel, compiled, metadata.shared, threads)

@@ -1,4 +1,4 @@
-"""What kernels take is known from Triton's own hook, once it has compiled one that records."""
+"""What kernels take is known once Triton has compiled one that records."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ require_triton()
 
 import sample_kernels  # noqa: E402
 import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
 from compiled import TARGETS  # noqa: E402
-from triton.compiler.compiler import make_backend  # noqa: E402
-from triton.runtime.jit import create_function_from_signature  # noqa: E402
+from triton.compiler.compiler import CompiledKernel, make_backend  # noqa: E402
+from triton.runtime.jit import JITFunction, create_function_from_signature  # noqa: E402
 
 from kprof.devices import resources  # noqa: E402
 from kprof.devices.resources import Resources  # noqa: E402
@@ -28,12 +29,13 @@ LAUNCH = LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32)
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "_known", {})
-    monkeypatch.setattr(triton.knobs.runtime, "jit_post_compile_hook", None)
+    monkeypatch.setattr(JITFunction, "_do_compile", JITFunction._do_compile)
 
 
-class Loaded:
+class Loaded(CompiledKernel):  # type: ignore[misc]
     """A compiled kernel, whose registers are known when it is loaded."""
 
+    module: None = None
     n_regs: int | None = None
     n_spills: int | None = None
 
@@ -45,12 +47,12 @@ class Loaded:
         self.n_regs, self.n_spills = 40, 3
 
 
-def compile_on_device_0(kernel: Any, prof: Any, *, warmup: bool = False) -> None:
+def compile_on_device_0(kernel: Any, prof: Any, n: Any = 7, *, warmup: bool = False) -> None:
     """As a first launch does, on a GPU that is not here: Triton's own code but for the compiler."""
     target = TARGETS["sm_90"]
     backend = make_backend(target)
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-    bound, specialization, options = binder(prof, 7, debug=False)
+    bound, specialization, options = binder(prof, n, debug=False)
     key = triton.runtime.jit.compute_cache_key({}, specialization, options)
     options, signature, constexprs, attrs = kernel._pack_args(
         backend, {"debug": False}, bound, specialization, options
@@ -84,7 +86,21 @@ def test_kernels_that_do_not_record_are_left_alone(kernel: Any) -> None:
     assert resources._known == {}
 
 
-def test_another_hook_is_still_called(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+class Layout:
+    """A constant that json does not know, like those of Gluon."""
+
+    cache_key = "layout"
+
+
+def test_constants_of_other_kernels_are_left_alone(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is a hook, Triton makes JSON of them, and ends the launch if that fails."""
+    look_at_compilations()
+    compile_on_device_0(kernel, None, tl.constexpr(Layout()))
+
+
+def test_a_hook_is_still_called(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(
         triton.knobs.runtime,
