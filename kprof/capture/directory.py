@@ -39,7 +39,7 @@ from kprof.capture.files import (
     decode_bytes,
     read_own_file,
 )
-from kprof.capture.footers import read_footers
+from kprof.capture.footers import Footers, read_footers
 from kprof.capture.journal import Aligned, Begun, Ended, last_said, said, say
 from kprof.capture.manifest import (
     FORMAT_VERSION,
@@ -53,6 +53,7 @@ from kprof.capture.names import (
     UNFINISHED_SUFFIX,
     events_file_name,
     finished_of,
+    summary_file_name,
     unfinished_of,
 )
 from kprof.capture.output import completing, write_json, writing
@@ -99,14 +100,20 @@ class Capture:
 
     Opening checks the manifest, and the footers and sizes of the Parquet files (checks.py).
     `checksums` checks the events themselves; a trace asks it when it first reads them. `left_out`
-    says by rank why a damaged one is not in it.
+    says by rank why a damaged one is not in it. `footers` are those of the Parquet files, None
+    where they were not read here.
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, checksums: Checksums, left_out: Mapping[int, str]
+        self,
+        path: Path,
+        manifest: Manifest,
+        checksums: Checksums,
+        left_out: Mapping[int, str],
+        footers: Footers | None = None,
     ) -> None:
         self.path, self.manifest = path, manifest
-        self.checksums, self.left_out = checksums, left_out
+        self.checksums, self.left_out, self.footers = checksums, left_out, footers
 
     @staticmethod
     def open(path: str | Path, ranks: Collection[int] | None = None) -> Capture:
@@ -152,7 +159,9 @@ def _opened(
     damaged: dict[int, str] = {}
     ahead: dict[Path, int] = {}
     paths = {info.rank: directory / events_file_name(info.rank) for info in manifest.ranks}
-    footers = read_footers(paths.values())
+    # Those of summaries, too: a second look takes almost as long as the first.
+    summaries = [directory / summary_file_name(rank) for rank in paths]
+    footers = read_footers([*paths.values(), *summaries])
     for rank, path in paths.items():
         is_wanted = ranks is None or rank in ranks
         try:
@@ -166,7 +175,7 @@ def _opened(
             damaged[rank] = str(error)
     damaged |= {ahead[path]: why for path, why in checksums.faults(ahead).items()}
     manifest = manifest.without_ranks(damaged).with_events_found(num_events)
-    return Capture(directory, manifest, checksums, damaged)
+    return Capture(directory, manifest, checksums, damaged, footers)
 
 
 @functools.cache

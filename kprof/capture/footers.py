@@ -74,7 +74,8 @@ def read_footers(paths: Iterable[Path]) -> Footers:
         rows = _query(paths, _FOOTERS_SQL.format(files=_list(paths))) if paths else []
     except duckdb.Error as error:
         if len(paths) > 1:
-            return {path: footer for each in paths for path, footer in read_footers([each]).items()}
+            half = len(paths) // 2
+            return {**read_footers(paths[:half]), **read_footers(paths[half:])}
         return dict.fromkeys(paths, first_line(error))
     return {
         Path(name): Footer(num_rows, num_groups, columns, dict(ranges), adds_up, dict(texts))

@@ -170,7 +170,7 @@ def stored_summaries(capture: Capture) -> dict[int, Path]:
     """The valid summaries beside the files of events, by rank."""
     ranks = capture.manifest.ranks
     paths = {info.rank: capture.path / summary_file_name(info.rank) for info in ranks}
-    footers = read_footers(paths.values())
+    footers = read_footers(paths.values()) if capture.footers is None else capture.footers
     size = capture.manifest.world_size
     made_of = {info.rank: SummaryOf(SUMMARY_VERSION, info.counts.recorded, size) for info in ranks}
     return {r: path for r, path in paths.items() if _is_valid(path, r, footers, made_of[r])}

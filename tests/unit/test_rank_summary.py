@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import pytest
 
 from kprof import analysis
 from kprof.analysis import Summary
+from kprof.capture import footers
 from kprof.capture.checksums import Checksums
+from kprof.capture.database import locked_database
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.names import summary_file_name
@@ -44,9 +46,9 @@ def builder(num_ranks: int = 2) -> TraceBuilder:
     return TraceBuilder(REGIONS, num_ranks, offsets_ns={1: 500.0})
 
 
-def small() -> TraceBuilder:
+def small(num_ranks: int = 2) -> TraceBuilder:
     """Rank 0 sends twice. Rank 1 waits twice, copies, and has an outer region around a block of its own."""
-    build = builder()
+    build = builder(num_ranks)
     build.span(0, "send", 100, 20, peer=1, slot=1)
     build.span(0, "send", 120, 30, peer=1, slot=2)
     build.span(0, "done", 150)
@@ -185,6 +187,27 @@ def test_a_summary_of_other_events_is_not_believed(tmp_path: Path) -> None:
     assert set(stored_summaries(Capture(capture.path, longer, Checksums(), {}))) == {1}
     larger = msgspec.structs.replace(capture.manifest, world_size=3)
     assert stored_summaries(Capture(capture.path, larger, Checksums(), {})) == {}
+
+
+def test_footers_are_read_at_once_and_of_a_damaged_one_by_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database takes longer to make than a footer to read."""
+    capture = small(4).write(tmp_path / "run.kprof")
+    last = summaries_of(capture)[-1]
+    asked: list[int] = []
+
+    def counted(files: Sequence[Path]) -> Any:
+        asked.append(len(files))
+        return locked_database(files)
+
+    monkeypatch.setattr(footers, "locked_database", counted)
+    assert len(Trace.open(capture.path).summarised_ranks) == 4
+    assert asked == [8]
+    asked.clear()
+    last.write_bytes(b"PAR1 no PAR1")
+    assert len(Trace.open(capture.path).summarised_ranks) == 3
+    assert asked == [8, 4, 4, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("launches", [range(1), range(2), range(3), range(0, 70, 7)])
