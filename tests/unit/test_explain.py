@@ -162,6 +162,20 @@ def test_dealt_out_evenly_what_is_left_is_the_source_with_more_tokens() -> None:
     assert (finding.kind.name, finding.ranks) == ("uneven_work", (3,))
 
 
+def test_slow_calls_among_calls_that_differ_a_little_are_no_sizes() -> None:
+    """As on a GPU whose clock goes up and down: 2.2 to 2.9 us, and 83 us in two of eight calls."""
+    took = (83.0, 2.2, 2.1, 2.4, 2.6, 83.0, 2.9, 2.7)
+    machine = Machine(1, seed=3, noise=0.05, num_blocks=64)
+    for us in took:
+
+        def body(_: Track, us: float = us) -> Steps:
+            yield Work("math", us * 1000)
+
+        machine.call([Track(0, block) for block in range(64)], body)
+    (finding,) = explain_trace(machine.trace()).findings
+    assert (finding.kind.name, finding.calls) == ("slow_call", (0, 5))
+
+
 def test_where_nothing_takes_any_time_nothing_stands_out() -> None:
     rank, call = np.divmod(np.arange(8), 2)
     cells = Cells(call, rank, np.zeros(8, np.int64), np.ones(8), np.zeros(8))

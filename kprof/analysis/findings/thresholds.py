@@ -90,6 +90,9 @@ LEAST_SPREAD_BETWEEN: Final = 0.02
 LEAST_PLACES_OF_CALL: Final = 4
 # What all places have in more than this part of the calls is another size of call. judged: a third.
 OTHER_SIZES: Final = 1 / 3
+# Fewer are slow calls, not sizes, if they are so many times as far above the others (in logarithms)
+# as those are apart. judged: two calls 30 times slower were 12 times; sizes that double are once.
+FAR_ABOVE: Final = 3.0
 # A cell stands out from 1.25 times on, a group, whose mean is known better, from 1.1 times.
 # accuracy: 30 % noise with up to 64 ranks.
 CELL: Final = log(1.25)

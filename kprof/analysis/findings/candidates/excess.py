@@ -21,6 +21,7 @@ import numpy as np
 
 from kprof.analysis.findings.thresholds import (
     CELL,
+    FAR_ABOVE,
     FEW,
     GROUP,
     LEAST_FLOOR_NS,
@@ -130,7 +131,7 @@ def sizes_of_calls(cells: Cells) -> Floats:
         return same
     mean = np.log(cells.sum_ns / cells.count)
     low = np.array([np.quantile(mean[number == n], LOW, method="lower") for n in range(count)])
-    size = low - np.quantile(low, LOWEST, method="lower")
+    size = _without_far_ones(low - np.quantile(low, LOWEST, method="lower"))
     lowest = np.array([np.quantile(mean[number == n], LOWEST * LOW) for n in range(count)])
     error = float(np.median(low - lowest)) / np.sqrt(max(1.0, LOW * len(same) / count))
     is_other = size > max(np.log(UNEVEN), SIGMAS * error)
@@ -138,6 +139,16 @@ def sizes_of_calls(cells: Cells) -> Floats:
         return same
     sizes: Floats = np.exp(size)[number]
     return sizes
+
+
+def _without_far_ones(size: Floats) -> Floats:
+    """Sizes of calls, logarithms, of which those few that are far above all others are no sizes:
+    these calls are slow, and count as large as the next one."""
+    order = np.sort(size)
+    at = int(np.diff(order).argmax())
+    are_few = len(size) - 1 - at <= OTHER_SIZES * len(size)
+    is_far = order[at + 1] - order[at] > FAR_ABOVE * (order[at] - order[0])
+    return np.minimum(size, order[at]) if are_few and is_far else size
 
 
 def _by_call(cells: Cells, y: Floats) -> Floats:
