@@ -167,11 +167,13 @@ def _num_programs(grid: int | Sequence[int] | None) -> int:
     return prod(sizes)
 
 
-@cache
 def _device() -> str:
-    if triton.knobs.runtime.interpret or not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{torch.cuda.current_device()}"
+    return f"cuda:{torch.cuda.current_device()}" if _has_gpu() else "cpu"
+
+
+@cache
+def _has_gpu() -> bool:
+    return not triton.knobs.runtime.interpret and torch.cuda.is_available()
 
 
 @cache

@@ -151,7 +151,6 @@ class _Copies:
         # Not noted on the tuners, because Inductor pickles those.
         self._tried: WeakSet[Any] = WeakSet()
         self._interpreted: WeakKeyDictionary[Any, _Copy] = WeakKeyDictionary()
-        self._device: int | None = None
         self.recorder: AnyRecorder | None = None
 
     def take_over(self, tuner: Any) -> None:
@@ -162,13 +161,9 @@ class _Copies:
         if tuner.fn.__name__ == _CANDIDATE or tuner.launchers[0].store_cubin:
             return
         try:
-            device = tuner.triton_meta["device"] or 0
-            recorder = process_recorder(device=f"cuda:{device}")
+            recorder = process_recorder(device=f"cuda:{tuner.triton_meta['device'] or 0}")
             if not recorder.is_recording:
                 return
-            self._device = device if self._device is None else self._device
-            if device != self._device:
-                raise RecorderError(f"a process records one GPU, this one cuda:{self._device}")
             tuner.launchers = [_launcher(tuner, recorder)]
             self.recorder = recorder
             # Newer versions of torch remember the one before.

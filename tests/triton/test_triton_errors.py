@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ require_triton()
 
 import bad_kernels  # noqa: E402
 import sample_kernels  # noqa: E402
+import torch  # noqa: E402
 from compiled import Pointer, compile_for  # noqa: E402
 from triton.compiler.errors import CompilationError  # noqa: E402
 from triton.runtime.jit import KernelInterface  # noqa: E402
@@ -277,6 +279,24 @@ def test_kernels_of_functions_are_refused() -> None:
 
     with pytest.raises(RecorderError, match="uses variables of the function that it is defined in"):
         kp.instrument(bad_kernels.triton.jit(kernel), at={"store": "tl.store"})
+
+
+def test_a_buffer_is_of_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever the process has used before."""
+    asked: list[str] = []
+
+    def recorder(device: str) -> NullRecorder:
+        asked.append(device)
+        return NullRecorder()
+
+    # kprof.triton has a function of that name.
+    buffers = sys.modules["kprof.triton.buffer"]
+    monkeypatch.setattr(buffers, "process_recorder", recorder)
+    monkeypatch.setattr(buffers, "_has_gpu", lambda: True)
+    for number in (0, 1):
+        monkeypatch.setattr(torch.cuda, "current_device", lambda number=number: number)
+        assert kp.buffer("copy", (3,), bad_kernels.regions) is None
+    assert asked == ["cuda:0", "cuda:1"]
 
 
 def test_a_kernel_called_without_its_buffer() -> None:

@@ -28,6 +28,7 @@ from kprof.errors import TargetError  # noqa: E402
 from kprof.recording.arenas.turns import Room  # noqa: E402
 from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
+from kprof.recording.rank import process  # noqa: E402
 from kprof.recording.rank.null_recorder import NullRecorder  # noqa: E402
 from kprof.recording.rank.recorder import Recorder  # noqa: E402
 from kprof.recording.retention.drainer import Drainer  # noqa: E402
@@ -343,7 +344,7 @@ def recorder(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> FakeRecorde
 
     def opened(device: str) -> FakeRecorder:
         launched.step("recorder")
-        return recorder
+        return process._for_kernels_on(device, recorder)
 
     real_source, real_words = inductor._with_source, inductor.words_of
 
@@ -486,15 +487,26 @@ def test_a_kernel_is_tuned_by_inductor_before_it_is_recorded(
     assert [by for by, _ in launched.by] == ["Inductor", "copy"]
 
 
-def test_a_second_gpu_is_left_alone(
-    tuners: Any, launched: Launched, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("recorded", ["cuda:1", "cpu"])
+def test_a_gpu_that_the_recorder_is_not_for_is_left_alone(
+    recorded: str,
+    tuners: Any,
+    launched: Launched,
+    recorder: FakeRecorder,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for device in (1, 0):
+    """A second one; or all of them, where a program has called kprof.recorder() before."""
+    process._tell_of_device.cache_clear()
+    recorder.device = recorded
+    for device in (1, 0, 0):
         tuner = tuners(launched)
         tuner.triton_meta = {**tuner.triton_meta, "device": device}
         tuner.run("x", 3, stream=7)
-    assert [by for by, _ in launched.by] == ["copy", "Inductor"]
-    assert "a process records one GPU, this one cuda:1" in capsys.readouterr().err
+    first = "copy" if recorded == "cuda:1" else "Inductor"
+    assert [by for by, _ in launched.by] == [first, "Inductor", "Inductor"]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == (1 if recorded == "cuda:1" else 2)
+    assert f"not recorded: a process records one device, this one {recorded}" in said[-1]
 
 
 class FakeGraph:

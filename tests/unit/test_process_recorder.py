@@ -11,6 +11,7 @@ import pytest
 
 from kprof.devices import apart, gpu
 from kprof.errors import CaptureError, NoRoomError
+from kprof.recording.launcher.sessions import session
 from kprof.recording.rank import process, saver
 from kprof.recording.rank.null_recorder import NullRecorder
 from kprof.recording.rank.recorder import Recorder
@@ -136,6 +137,31 @@ def test_no_recorder_is_made_while_a_graph_is_captured(
     assert capsys.readouterr().err.count("launch once before the capture") == 1
     monkeypatch.setattr(gpu, "is_capturing", lambda: False)
     assert isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
+
+
+def test_kernels_of_another_gpu_do_not_get_it(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its memory is a fault there, which would end the program."""
+    process._tell_of_device.cache_clear()
+    monkeypatch.setattr(under_kprof, "device", "cuda:0")
+    monkeypatch.setattr(gpu, "with_number", lambda name: name if ":" in name else "cuda:0")
+    first = process.recorder(rank=0, device="cuda:0")
+    for device in ("cuda:1", "cuda:1", "cuda:0", "cuda", "cpu"):
+        assert (process.recorder(rank=0, device=device) is first) == (device != "cuda:1")
+    said = "kprof: what runs on cuda:1 is not recorded: a process records one device, this one"
+    assert capsys.readouterr().err == f"{said} cuda:0\n"
+
+
+def test_kernels_of_a_gpu_do_not_get_the_recorder_of_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kprof.recorder() without a device is one of the CPU target."""
+    process._tell_of_device.cache_clear()
+    with session(tmp_path / "run.kprof") as active:
+        assert process.recorder() is active
+        assert not process.recorder(device="cuda:0").is_recording
+    assert "this one cpu; name it at first: kprof.recorder(device=" in capsys.readouterr().err
 
 
 def test_an_arena_is_as_large_as_there_is_memory(

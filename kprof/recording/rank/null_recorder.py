@@ -21,6 +21,8 @@ class AnyRecorder:
     not overridden do nothing, and buffers are null."""
 
     is_recording = False
+    # Whose kernels can write to its memory; empty where nothing is written.
+    device = ""
 
     def launch(
         self,

@@ -157,11 +157,11 @@ def recorder(
     of whoever started Ray). Events are written at exit, also on SIGTERM and SIGINT. A forked child
     has no recorder until it calls this with its own rank. With a `schedule` (kprof.schedule) only
     some steps are recorded; `recorder.step()` ends a step. If recording is impossible, the recorder
-    is off and one line on stderr says why.
+    is off and one line on stderr says why. So it is for the kernels of another GPU than its own.
     """
     global _process_recorder, _pid_of_recorder
     if _session_recorder is not None:
-        return _session_recorder
+        return _for_kernels_on(device, _session_recorder)
     directory, timings = (
         os.environ.get(name) for name in (RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE)
     )
@@ -178,7 +178,24 @@ def recorder(
             timer = _timer(Path(timings), rank, device) if timings else None
             _process_recorder = _first_recorder(make, directory, rank, timer)
             _pid_of_recorder = os.getpid()
-        return _process_recorder
+        return _for_kernels_on(device, _process_recorder)
+
+
+def _for_kernels_on(device: str, active: AnyRecorder) -> AnyRecorder:
+    """The recorder, off for a GPU other than its device: memory of another one is a fault there."""
+    if device == "cpu" or active.device in ("", device, gpu.with_number(device)):
+        return active
+    _tell_of_device(device, active.device)
+    return NullRecorder()
+
+
+@cache
+def _tell_of_device(device: str, recorded: str) -> None:
+    hint = "; name it at first: kprof.recorder(device='cuda')" if recorded == "cpu" else ""
+    complaints.complain(
+        f"what runs on {device} is not recorded: a process records one device, this one "
+        f"{recorded}{hint}"
+    )
 
 
 def _first_recorder(

@@ -20,6 +20,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
 from kprof.capture.printable import utf8
+from kprof.devices import gpu
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording.endings import complaints, lifetime
 from kprof.recording.endings.signals import deferring_signals
@@ -108,6 +109,7 @@ class Recorder(AnyRecorder):
             announce(self._directory, self.rank, self.world_size, self, self._waits)
             policy = self._keeper, self._retention, self._stop_for, self.note
             self._drainer = start_drainer(*policy, world_size)
+            self.device = gpu.with_number(device)
             self._enter(self._state)
         except BaseException:
             self._enter(State.CLOSED)
