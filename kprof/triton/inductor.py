@@ -18,7 +18,7 @@ import importlib.util
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -148,17 +148,24 @@ class _Copies:
     """The instrumented copies, each made once."""
 
     def __init__(self) -> None:
-        # Not noted on the tuners, because Inductor pickles those.
+        # Launchers of Inductor's, and tuners that are interpreted. Not noted on the tuners, because
+        # Inductor pickles those.
         self._tried: WeakSet[Any] = WeakSet()
         self._interpreted: WeakKeyDictionary[Any, _Copy] = WeakKeyDictionary()
         self.recorder: AnyRecorder | None = None
 
     def take_over(self, tuner: Any) -> None:
         """Puts our launcher in the place of the one that Inductor has decided on."""
-        if tuner in self._tried or len(tuner.launchers) != 1 or is_capturing():
+        if len(tuner.launchers) != 1 or is_capturing():
             return
-        self._tried.add(tuner)
-        if tuner.fn.__name__ == _CANDIDATE or tuner.launchers[0].store_cubin:
+        # Inductor makes new ones of a kernel that it has tuned, where another graph uses it, too.
+        launcher = tuner.launchers[0]
+        if launcher in self._tried or hasattr(launcher, _ORIGINAL):
+            return
+        self._tried.add(launcher)
+        if launcher.store_cubin:
+            _tell_of_cpp()
+        if tuner.fn.__name__ == _CANDIDATE or launcher.store_cubin:
             return
         try:
             recorder = process_recorder(device=f"cuda:{tuner.triton_meta['device'] or 0}")
@@ -196,6 +203,13 @@ class _Copies:
 def _tell(tuner: Any, error: Exception) -> None:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {reason}")
+
+
+@cache
+def _tell_of_cpp() -> None:
+    complain(
+        "kernels of torch.compile that C++ launches (cpp_wrapper, AOTInductor) are not recorded"
+    )
 
 
 def _is_searched(tuner: Any) -> bool:

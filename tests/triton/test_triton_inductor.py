@@ -248,6 +248,37 @@ def test_our_sitecustomize_is_for_any_python_3() -> None:
     assert all(isinstance(node, ast.Name | ast.Constant) for node in evaluated)
 
 
+def test_a_launch_function_that_was_taken_early_is_wrapped_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """max-autotune takes a kernel's, and calls it a hundred times to time the kernel."""
+    calls: list[str] = []
+
+    class Early:
+        def run(self, *, stream: int) -> None:
+            calls.append(f"launch on {stream}")
+
+    def wrap_all(module: Any) -> None:
+        calls.append("wrapped")
+        original = module.CachingAutotuner.run
+
+        def run(tuner: Any, *, stream: int) -> None:
+            calls.append("ours")
+            original(tuner, stream=stream)
+
+        module.CachingAutotuner.run = run
+
+    monkeypatch.setattr(inductor, "wrap_launcher", wrap_all)
+    text = (STARTUP_DIR / "sitecustomize.py").read_text().partition('\nif "KPROF_RECORD_DIR"')[0]
+    scope: dict[str, Any] = {"__file__": "sitecustomize.py"}
+    exec(text, scope)
+    scope["_wrap"](SimpleNamespace(CachingAutotuner=Early))
+    taken = Early().run
+    for _ in range(3):
+        taken(stream=7)
+    assert calls == ["wrapped", *["ours", "launch on 7"] * 3]
+
+
 class Launched:
     """What Inductor launched, and what we launched; steps of ours that should fail."""
 
@@ -485,6 +516,32 @@ def test_a_kernel_is_tuned_by_inductor_before_it_is_recorded(
         tuner.run("x", 3, stream=7)
     tuner.run("x", 3, stream=7)
     assert [by for by, _ in launched.by] == ["Inductor", "copy"]
+
+
+def test_a_kernel_that_is_tuned_again_is_recorded_again(tuners: Any, launched: Launched) -> None:
+    """As Inductor does where a second graph has the same kernel."""
+    tuner = tuners(launched)
+    tuner.run("x", 3, stream=7)
+    tuner.launchers = [Result(tuner).make_launcher() for _ in range(2)]
+    for _ in range(2):
+        tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["copy", "Inductor", "copy"]
+
+
+def test_kernels_that_cpp_launches_are_named_once(
+    tuners: Any, launched: Launched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inductor launches them once from Python, and keeps the code of that launch."""
+    inductor._tell_of_cpp.cache_clear()
+    for _ in range(2):
+        tuner = tuners(launched)
+        tuner.launchers[0].store_cubin = True
+        tuner.run("x", 3, stream=7)
+    assert [by for by, _ in launched.by] == ["Inductor"] * 2
+    assert capsys.readouterr().err == (
+        "kprof: kernels of torch.compile that C++ launches (cpp_wrapper, AOTInductor) are not "
+        "recorded\n"
+    )
 
 
 @pytest.mark.parametrize("recorded", ["cuda:1", "cpu"])
