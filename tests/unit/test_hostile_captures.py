@@ -312,9 +312,8 @@ def test_no_statement_lifts_the_lock(run):
 
 @pytest.mark.parametrize("fault", ["pipe", "link", "columns", "numbers", "metadata"])
 def test_a_summary_that_cannot_be_is_made_again(run, tmp_path, fault):
-    capture = Capture.open(run)
-    path = write_summary(run, capture.manifest.ranks[0], 2)
-    assert stored_summaries(capture) == {0: path}
+    path = write_summary(run, Capture.open(run).manifest.ranks[0], 2)
+    assert stored_summaries(Capture.open(run)) == {0: path}
     table = pq.read_table(path)
     if fault == "pipe":
         path.unlink()
@@ -330,7 +329,7 @@ def test_a_summary_that_cannot_be_is_made_again(run, tmp_path, fault):
         column = pa.array([2**62] * len(table), pa.int64())
         at = table.schema.get_field_index("total_ns")
         pq.write_table(table.set_column(at, "total_ns", column), path)
-    assert stored_summaries(capture) == {}
+    assert stored_summaries(Capture.open(run)) == {}
 
 
 def test_a_summary_that_contradicts_itself_is_not_believed(run):
