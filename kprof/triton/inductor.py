@@ -267,8 +267,8 @@ def _is_spliced(tuner: Any) -> bool:
 class _Splicing:
     """Stands for the module `triton` where Inductor compiles a copy."""
 
-    def __init__(self, plain: Any) -> None:
-        self._plain = plain
+    def __init__(self, plain: Any, folder: str) -> None:
+        self._plain, self._folder = plain, folder
 
     def compile(self, source: Any, target: Any, options: dict[str, Any]) -> Any:
         """As triton.compile, but with a span in the code of the kernel itself."""
@@ -278,7 +278,7 @@ class _Splicing:
 
         signature = {name: kind for name, kind in source.signature.items() if name not in WORDS}
         plain = ASTSource(self._plain, signature, source.constants, source.attrs)
-        return compiled_with_span(plain, source, target, options)
+        return compiled_with_span(plain, source, target, options, self._folder)
 
 
 def _launcher(tuner: Any, recorder: AnyRecorder) -> FunctionType:
@@ -346,7 +346,9 @@ def _tuner_of_copy(tuner: Any, kernel: Any) -> Any:
     clone.triton_meta = {**tuner.triton_meta, "signature": signature}
     if _is_spliced(tuner):
         compiles = type(clone)._precompile_config
-        splicing = _Splicing(_with_source(tuner))
+        # Of a launcher, where Triton's cache has its kernel.
+        folder = next((getattr(each, "cache_hash", "") for each in tuner.launchers), "")
+        splicing = _Splicing(_with_source(tuner), folder)
         scope = {**compiles.__globals__, "triton": splicing, "log": _SILENT}
         if "triton" not in compiles.__code__.co_names:
             raise RecorderError("torch compiles kernels in another way")

@@ -8,6 +8,7 @@ read the clock before the first one, and its first warp stores a record before e
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -68,15 +69,19 @@ _REGION: Final = 1
 
 
 def compiled_with_span(
-    plain: ASTSource, copy: ASTSource, target: GPUTarget, options: dict[str, Any]
+    plain: ASTSource,
+    copy: ASTSource,
+    target: GPUTarget,
+    options: dict[str, Any],
+    folder: str = "",
 ) -> CompiledKernel:
     """A kernel with a span around each of its programs, as if it were compiled from `copy`.
 
     `copy` takes four arguments more, at the end: those of a Buffer whose launch shares chunks. Its
-    code is that of `plain`, which Triton has in its cache where somebody has compiled it already.
+    code is that of `plain`, from Triton's cache: from its `folder` there, where that is known.
     Raises RecorderError for a kernel whose code is not what we know, and what Triton raises.
     """
-    kernel = triton.compile(plain, target=target, options=options)
+    kernel = _kept(plain, folder) or _compiled(plain, target, options)
     ptx = kernel.asm.get("ptx")
     if ptx is None:
         raise RecorderError("Triton keeps no PTX (TRITON_STORE_BINARY_ONLY)")
@@ -94,6 +99,28 @@ def compiled_with_span(
         group = {file: files.put(content, file) for file, content in contents.items()}
         files.put_group(f"{name}.json", group)
     return CompiledKernel(copy, group, key)
+
+
+def _kept(plain: ASTSource, folder: str) -> CompiledKernel | None:
+    """The kernel in a folder of Triton's cache, which names it for the ptxas of who compiled it."""
+    key = base64.b32decode(folder + "=" * (-len(folder) % 8)).hex()
+    name = plain.name[:_MAX_NAME]
+    group = (get_cache_manager(key).get_group(f"{name}.json") if key else None) or {}
+    is_whole = {f"{name}.json", f"{name}.ptx"} <= set(group)
+    return CompiledKernel(plain, group, key) if is_whole else None
+
+
+def _compiled(source: ASTSource, target: GPUTarget, options: dict[str, Any]) -> CompiledKernel:
+    """What Triton compiles, which then asks for its ptxas as if it were for the first time.
+
+    It remembers the first one, and Inductor names another when it compiles.
+    """
+    has_asked = compiler.get_ptxas_version.cache_info().currsize
+    try:
+        return triton.compile(source, target=target, options=options)
+    finally:
+        if not has_asked:
+            compiler.get_ptxas_version.cache_clear()
 
 
 def _assembled(ptx: str, target: GPUTarget, options: dict[str, Any]) -> bytes:
@@ -128,7 +155,7 @@ def end_for(target: GPUTarget) -> str:
     constants = {"region": _REGION, "bits": _REGION << abi.START_BITS, "build": source_digest()}
     signature = {**words, "began": "i64", **dict.fromkeys(constants, "constexpr")}
     source = ASTSource(_end, signature, constants)
-    return str(triton.compile(source, target=target, options={"num_warps": 1}).asm["ptx"])
+    return str(_compiled(source, target, {"num_warps": 1}).asm["ptx"])
 
 
 def with_span(kernel: str, end: str) -> str:

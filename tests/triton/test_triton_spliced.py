@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from compiled import TARGETS  # noqa: E402
+from triton.backends.nvidia import compiler as nvidia  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 from triton.runtime.cache import FileCacheManager  # noqa: E402
 
@@ -464,6 +466,54 @@ def test_inductor_gets_the_copy_without_compiling_it(
         Path(spliced.kernel.cubin_path).read_bytes()
         != Path(compiled.kernel.cubin_path).read_bytes()
     )
+
+
+def test_the_code_is_that_of_the_kernel_which_inductor_launches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A compile worker has made it, for torch's ptxas: Triton would look for another one here, and compile that."""
+    require_tested_torch()
+    import inductor_kernel
+    from torch._inductor.runtime import triton_helpers
+    from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    tuner, config = inductor_kernel.doubled, inductor_kernel.doubled.configs[0]
+    end_for(SM_90)
+    with torch._inductor.config.patch(use_static_triton_launcher=False):
+        made = tuner._precompile_config(config).kernel
+        launcher = SimpleNamespace(cache_hash=triton_hash_to_path_key(made.hash))
+        monkeypatch.setattr(tuner, "launchers", [launcher])
+        monkeypatch.setattr(nvidia, "get_ptxas_version", cache(lambda _: "another ptxas"))
+        compiled: list[bool] = []
+        monkeypatch.setattr(
+            triton.knobs.compilation,
+            "listener",
+            lambda *, cache_hit, **_: compiled.append(not cache_hit),
+        )
+        clone = _tuner_of_copy(tuner, with_words(tuner.fn, "whole")[0])
+        spliced = clone._precompile_config(config).kernel
+        assert not compiled
+        assert "%kprof_began" in spliced.asm["ptx"]
+        # What the cache has lost is compiled.
+        for file in tmp_path.rglob("*doubled*.ptx"):
+            file.unlink()
+        clone._precompile_config(config)
+        assert compiled == [True]
+
+
+def test_triton_does_not_remember_the_ptxas_that_we_have_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Inductor names another one later on, which its keys in the cache have to say; what the program has asked
+    before stays."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    nvidia.get_ptxas_version.cache_clear()
+    for asked_before in range(2):
+        compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4})
+        assert nvidia.get_ptxas_version.cache_info().currsize == asked_before
+        nvidia.get_ptxas_version(90)
 
 
 def with_text(before: str, after: str) -> Callable[[], str]:
