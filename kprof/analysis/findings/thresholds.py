@@ -124,9 +124,12 @@ ALIKE: Final = 0.3
 # so many. accuracy: balanced runs with rare spikes of 4 times stay silent.
 ONCE_RATIO: Final = 5.0
 FEW_RATIO: Final = 2.5
-# Less is no chance either if none of so many others takes nearly as many times as long (this part
-# of the logarithm). chance: of 300 none is beyond what one in 100 would be.
-ENOUGH_OTHERS: Final = 300
+# Less is no chance either if none of the others takes nearly as many times as long (this part of
+# the logarithm), and this is less likely where one element in 500 does. chance: the only one of
+# 3 300, two in one of 30 places, or 7 in 8 calls, one in each. accuracy: balanced runs in which
+# one event in 500 takes two to four times as long.
+UNLIKELY: Final = 0.01
+RARE: Final = 1 / 500
 NEARLY_AS_MUCH: Final = 0.7
 # It is not rare from this share of the calls on. accuracy: causes in 3 of 20 calls.
 OFTEN: Final = 0.15
@@ -143,9 +146,6 @@ ALL_BUT_FEW: Final = 0.9
 NOT_BY_CHANCE: Final = 5
 # A block of a slow rank belongs to the rank if this part of its calls are the rank's. accuracy.
 CALLS_OF_OUTER: Final = 0.7
-# One in each of so many calls, and never two, moves. chance: of 8 calls 7 have just one spike in
-# one of 300 runs, whatever the rate of spikes.
-ONE_IN_MOST: Final = 0.8
 # Places, each in calls of its own, that make a cause that moves. chance: of two, one is noise.
 LEAST_TO_MOVE: Final = 3
 # A cause that moves is in at most this part of the calls at one place. judged: else it is there.

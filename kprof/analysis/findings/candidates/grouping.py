@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from math import exp, factorial, perm
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +23,6 @@ from kprof.analysis.findings.thresholds import (
     ALIKE,
     ALL_BUT_FEW,
     CALLS_OF_OUTER,
-    ENOUGH_OTHERS,
     FEW_RATIO,
     LEAST_TO_MOVE,
     MOST_AT_ONE_PLACE,
@@ -31,13 +31,14 @@ from kprof.analysis.findings.thresholds import (
     NOT_BY_CHANCE,
     OFTEN,
     ONCE_RATIO,
-    ONE_IN_MOST,
+    RARE,
     SAME_CALLS,
     SHARED_CLASSES,
     UNEVEN,
+    UNLIKELY,
     WHOLE,
 )
-from kprof.analysis.replay.columns import grouped_median
+from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Family
 
 _T = TypeVar("_T")
@@ -102,21 +103,38 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
         where = np.stack([elements.call, elements.first, elements.second])[:, chosen]
         num_lone = np.unique(where, axis=1).shape[1]
     wanted = ONCE_RATIO if effective <= 1.5 * num_lone else FEW_RATIO
-    if not is_several:
-        return factor < wanted and not _is_unlike(basis, candidate, factor)
-    if not candidate.is_moving:
+    if is_several and not candidate.is_moving:
         return factor < wanted
-    is_in_most = calls >= max(NOT_BY_CHANCE, ONE_IN_MOST * basis.num_calls)
+    count = calls if is_several else max(1, round(effective))
+    is_little = factor < wanted
+    if is_little and _chance(basis, candidate, count) >= UNLIKELY:
+        return True
     # Of several places no element may be left that would tell noise.
-    return (factor < wanted and not is_in_most) or not _is_unlike(basis, candidate, factor)
+    return (is_little or is_several) and not _is_unlike(basis, candidate, factor)
+
+
+def _chance(basis: Basis, candidate: Candidate, count: int) -> float:
+    """How likely just so many elements of a run take long by chance, all of them in this place, or,
+    of what moves, each in a call of its own."""
+    elements, place = basis.elements, candidate.places[0]
+    # Where there are more than usual in a run, there are about as many as these.
+    expected = max(float(count), RARE * float((elements.family == Family.OWN).sum()))
+    poisson = exp(-expected) * expected**count / factorial(count)
+    if candidate.is_moving:
+        return poisson * perm(basis.num_calls, count) / float(basis.num_calls) ** count
+    is_like = elements.family == elements.family[candidate.chosen[0]]
+    ends = ((place.first, elements.first), (place.second, elements.second))
+    columns = [column[is_like] for end, column in ends if end != ALL]
+    num_like = len(grouped(*columns)[0]) if columns else 1
+    return poisson / float(num_like) ** (count - 1)
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
-    """Whether so much is no noise: of many other elements none takes nearly as many times as long
-    as those of its class usually do."""
+    """Whether so much is no noise: no other element takes nearly as many times as long as those of
+    its class usually do."""
     elements = basis.elements
     others = np.setdiff1d(np.flatnonzero(elements.family == Family.OWN), candidate.chosen)
-    if len(others) < ENOUGH_OTHERS or factor < UNEVEN:
+    if factor < UNEVEN:
         return False
     number, value = elements.kind[others], elements.value_ns[others]
     usual = grouped_median(number, value, len(basis.classes))[number]

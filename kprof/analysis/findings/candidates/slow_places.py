@@ -154,7 +154,8 @@ def saved_by(
     )
     are_usual = others < UNEVEN * usual_ns * (cells.count - count_beyond)
     few = is_in & (beyond_of_cell >= BY_OUTLIERS * excess) & are_usual
-    share_of_beyond = excess / np.maximum(beyond_of_cell, 1e-9)
+    # None of them becomes shorter than usual: the rest is noise of the others.
+    share_of_beyond = np.minimum(1.0, excess / np.maximum(beyond_of_cell, 1e-9))
     share_of_all = excess / np.maximum(cells.sum_ns, 1e-9)
     saved = np.where(few[cell], beyond * share_of_beyond[cell], value * share_of_all[cell])
     return np.minimum(saved, value)
