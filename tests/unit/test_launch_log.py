@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ import kprof
 from kprof.capture.journal import Journal
 from kprof.devices.mapping import SharedFile
 from kprof.errors import RecorderError, RegionError
-from kprof.rank_memory import ARENAS_OFFSET, LEDGER_HEADER, NUM_ROWS, ROWS_BYTES
+from kprof.rank_memory import ARENAS_OFFSET, LEDGER_HEADER, NUM_ROWS, ROWS_BYTES, pack_launch
 from kprof.recording.arenas.ledger import Ledger, launches_in
+from kprof.recording.launches import launch_log
 from kprof.recording.launches.launch_log import LaunchLog
 from kprof.recording.launches.wanted import Wanted
 from kprof.regions import RegionTable
@@ -110,6 +113,44 @@ def test_the_same_launch_is_planned_once_and_another_anew(tmp_path: Path) -> Non
     before = dict(log.plans)
     assert log.plan("combine", *SIZES, tmp_path / "regions.h").table_idx == 2
     assert log.plans == before
+
+
+def test_threads_that_launch_a_kernel_at_once_make_two_launches_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one comes while a row is written."""
+    log = LaunchLog(["work"])
+    plan = log.plan("dispatch", *SIZES)
+    other = threading.Thread(target=log.add, args=(plan,))
+
+    def pack(*arguments: Any) -> None:
+        if not other.ident:
+            other.start()
+            other.join()
+        pack_launch(*arguments)
+
+    monkeypatch.setattr(launch_log, "pack_launch", pack)
+    log.add(plan)
+    assert {(each.launch, each.ordinal) for each in log.waiting()} == {(0, 0), (1, 1)}
+
+
+def test_threads_that_plan_at_once_get_numbers_of_their_own() -> None:
+    log = LaunchLog(["work"])
+    other = threading.Thread(target=log.plan, args=("combine", *SIZES))
+
+    class Names(dict[Any, int]):
+        def __len__(self) -> int:
+            count = super().__len__()
+            if not other.ident:
+                other.start()
+                # Without a lock the other thread has its plan by then.
+                other.join(0.2)
+            return count
+
+    log._names = Names()
+    idx = log.plan("dispatch", *SIZES).idx
+    other.join()
+    assert {idx, log.plan("combine", *SIZES).idx} == {0, 1}
 
 
 def test_grids_that_depend_on_the_data_do_not_fill_memory() -> None:

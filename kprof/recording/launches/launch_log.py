@@ -115,7 +115,8 @@ class LaunchLog:
         # Rows by their first number; launches go to the last.
         self._segments: deque[tuple[int, memoryview]] = deque()
         self._latest = -NUM_ROWS, memoryview(b"")
-        self._adding_rows = threading.Lock()
+        # A signal handler may launch kernels, too.
+        self._adding_rows, self._planning = threading.Lock(), threading.RLock()
         # Launches below this number are forgotten.
         self._num_done = 0
 
@@ -134,11 +135,14 @@ class LaunchLog:
         """
         sizes = num_blocks, threads_per_block, tracks_per_block
         whole_sizes = sizes_of(kernel, *sizes)
-        entry = self._kernel(kernel)
         table = self._default_regions if regions is None else RegionTable.of(regions)
-        table_idx = self.region_ids.table_idx(table)
-        self._kernels[kernel] = entry
-        plan = Plan(entry, regions, table_idx, self._introduce(entry.name, table_idx), whole_sizes)
+        # Threads make their first launches at the same moment.
+        with self._planning:
+            entry = self._kernel(kernel)
+            table_idx = self.region_ids.table_idx(table)
+            self._kernels[kernel] = entry
+            idx = self._introduce(entry.name, table_idx)
+        plan = Plan(entry, regions, table_idx, idx, whole_sizes)
         # The contents of a path or a list may differ next time.
         if regions is None or regions is table:
             if len(self.plans) >= _MAX_PLANS:
@@ -173,7 +177,9 @@ class LaunchLog:
         """Add a launch; returns its number."""
         number = self._next_number()
         kernel = plan.kernel
+        # Without a call in between: other threads launch it, too.
         ordinal = kernel.num_launches
+        kernel.num_launches = ordinal + 1
         end = number + 1
         first, rows = self._latest
         row = number - first
@@ -192,8 +198,8 @@ class LaunchLog:
         recent = number % NUM_RECENT * RECENT_BYTES
         pack_recent(self.recent, recent, plan.idx, plan.num_blocks, ordinal, end)
         self._table_of_launch[number] = plan.table_idx
-        kernel.num_launches = ordinal + 1
-        self.end = end
+        if end > self.end:
+            self.end = end
         return number
 
     def row(self, number: int, plan: Plan) -> Launch:
