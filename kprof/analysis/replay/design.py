@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.graph import Graph, moved
 from kprof.analysis.replay.replay import Replay
 from kprof.analysis.replay.spans import Ints
@@ -67,16 +68,17 @@ def without_launch_order(graph: Graph) -> Graph | None:
     spans = graph.spans
     first = np.flatnonzero((spans.previous < 0) & (graph.before < 0))
     last = np.flatnonzero(np.r_[spans.track[1:] != spans.track[:-1], True]) if len(spans) else first
-    ends = {
-        (int(spans.launch[i]), int(spans.block[i]), int(spans.warp[i])): i for i in last.tolist()
-    }
+    launches = np.r_[spans.launch[last], graph.launch_before[spans.launch[first]]]
+    both = np.r_[last, first]
+    _, track = grouped(launches, spans.block[both], spans.warp[both])
+    last_of = np.full(len(both), -1)
+    last_of[track[: len(last)]] = last
+    found = last_of[track[len(last) :]]
+    is_found = (found >= 0) & (spans.call[found] == spans.call[first])
+    first, found = first[is_found], found[is_found]
     before, gap = graph.before.copy(), graph.gap_ns.copy()
-    for i in first.tolist():
-        launch = int(spans.launch[i])
-        key = (int(graph.launch_before[launch]), int(spans.block[i]), int(spans.warp[i]))
-        if key in ends and spans.call[ends[key]] == spans.call[i]:
-            before[i] = ends[key]
-            gap[i] += graph.launch_gap_ns[launch]
+    before[first] = found
+    gap[first] += graph.launch_gap_ns[spans.launch[first]]
     if (before == graph.before).all():
         return None
     return replace(graph, before=before, gap_ns=gap)

@@ -102,26 +102,28 @@ def _took_place_of(starts: Ints, ends: Ints, processor: Ints, room: int) -> Ints
     """For every block that started after all places were taken, the block whose place it took on
     its processor; else -1."""
     late = np.full(len(starts), -1, dtype=np.int64)
+    order = np.lexsort((ends, starts))
+    turn = np.argsort(order).tolist()
+    # Python reads lists much faster than arrays.
+    by_end, in_order = np.argsort(ends, kind="stable").tolist(), order.tolist()
+    start, end, at = starts.tolist(), ends.tolist(), processor.tolist()
     # By processor, those that have ended: groups of one end each, the latest last.
     free: dict[int, list[tuple[int, deque[int]]]] = {}
-    by_end = np.argsort(ends, kind="stable").tolist()
     ended = 0
-    order = np.lexsort((ends, starts))
-    turn = np.argsort(order)
-    for position, block in enumerate(order.tolist()):
-        while ended < len(starts) and ends[by_end[ended]] <= starts[block]:
+    for position, block in enumerate(in_order):
+        while ended < len(by_end) and end[by_end[ended]] <= start[block]:
             other = by_end[ended]
-            groups = free.setdefault(int(processor[other]), [])
-            if not groups or groups[-1][0] != ends[other]:
-                groups.append((int(ends[other]), deque()))
+            groups = free.setdefault(at[other], [])
+            if not groups or groups[-1][0] != end[other]:
+                groups.append((end[other], deque()))
             groups[-1][1].append(other)
             ended += 1
         if position >= room:
-            late[block] = _take_latest(free.get(int(processor[block]), []), turn, position)
+            late[block] = _take_latest(free.get(at[block], []), turn, position)
     return late
 
 
-def _take_latest(groups: list[tuple[int, deque[int]]], turn: Ints, position: int) -> int:
+def _take_latest(groups: list[tuple[int, deque[int]]], turn: list[int], position: int) -> int:
     """Take the first of the blocks that ended last; -1 where there is none.
 
     A block of no length ends when it starts, and nobody before it takes its place.
