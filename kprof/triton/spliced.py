@@ -93,7 +93,9 @@ def compiled_with_span(
     group = files.get_group(f"{name}.json") or {}
     # Triton up to 3.6 leaves out files that are lost.
     if len(group) < _NUM_FILES:
-        cubin = _assembled(text, target, options)
+        # Triton warns of options that name no fusion, on the user's stderr.
+        fusion = {"enable_fp_fusion": kernel.metadata.enable_fp_fusion}
+        cubin = _assembled(text, target, options | fusion)
         metadata = json.dumps({**kernel.metadata._asdict(), "hash": key}, default=vars)
         contents = {f"{name}.ptx": text, f"{name}.cubin": cubin, f"{name}.json": metadata}
         group = {file: files.put(content, file) for file, content in contents.items()}
@@ -155,7 +157,8 @@ def end_for(target: GPUTarget) -> str:
     constants = {"region": _REGION, "bits": _REGION << abi.START_BITS, "build": source_digest()}
     signature = {**words, "began": "i64", **dict.fromkeys(constants, "constexpr")}
     source = ASTSource(_end, signature, constants)
-    return str(_compiled(source, target, {"num_warps": 1}).asm["ptx"])
+    options = {"num_warps": 1, "enable_fp_fusion": True}
+    return str(_compiled(source, target, options).asm["ptx"])
 
 
 def with_span(kernel: str, end: str) -> str:

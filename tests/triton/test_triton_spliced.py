@@ -23,7 +23,7 @@ import triton.language as tl  # noqa: E402
 from compiled import TARGETS  # noqa: E402
 from triton.backends.nvidia import compiler as nvidia  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
-from triton.runtime.cache import FileCacheManager  # noqa: E402
+from triton.runtime.cache import FileCacheManager, _base32  # noqa: E402
 
 from kprof import abi  # noqa: E402
 from kprof.devices import gpu  # noqa: E402
@@ -501,6 +501,28 @@ def test_the_code_is_that_of_the_kernel_which_inductor_launches(
             file.unlink()
         clone._precompile_config(config)
         assert compiled == [True]
+
+
+def test_triton_warns_of_nothing_that_we_ask_it_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As Triton 3.9 does, on stderr, where no fusion is named: Inductor names one."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    options = {"num_warps": 4, "enable_fp_fusion": True}
+    made = triton.compile(sources_of_ones()[0], target=SM_90, options=options)
+    folder = _base32(made.hash)
+    unnamed: list[object] = []
+    parse = nvidia.CUDABackend.parse_options
+
+    def parse_options(backend: Any, given: dict[str, Any]) -> Any:
+        if given.get("enable_fp_fusion") is None:
+            unnamed.append(given)
+        return parse(backend, given)
+
+    monkeypatch.setattr(nvidia.CUDABackend, "parse_options", parse_options)
+    end_for.cache_clear()
+    compiled_with_span(*sources_of_ones(), SM_90, {"num_warps": 4}, folder)
+    assert not unnamed
 
 
 def test_triton_does_not_remember_the_ptxas_that_we_have_asked(
