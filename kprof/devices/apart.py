@@ -28,6 +28,8 @@ def apart(device: str, call: Callable[[], _Result]) -> _Result:
 
     def run() -> None:
         try:
+            # Another thread may capture a graph.
+            gpu.ignore_captures()
             # A device that is not there is what `call` has a sentence for.
             with contextlib.suppress(RuntimeError, AssertionError, AttributeError):
                 gpu.make_current(number)

@@ -156,17 +156,19 @@ class _Copies:
 
     def take_over(self, tuner: Any) -> None:
         """Puts our launcher in the place of the one that Inductor has decided on."""
-        if len(tuner.launchers) != 1 or is_capturing():
+        if len(tuner.launchers) != 1 or tuner.fn.__name__ == _CANDIDATE:
             return
         # Inductor makes new ones of a kernel that it has tuned, where another graph uses it, too.
         launcher = tuner.launchers[0]
         if launcher in self._tried or hasattr(launcher, _ORIGINAL):
             return
-        self._tried.add(launcher)
         if launcher.store_cubin:
             _tell_of_cpp()
-        if tuner.fn.__name__ == _CANDIDATE or launcher.store_cubin:
             return
+        if is_capturing():
+            _tell_of_capture()
+            return
+        self._tried.add(launcher)
         try:
             recorder = process_recorder(device=f"cuda:{tuner.triton_meta['device'] or 0}")
             if not recorder.is_recording:
@@ -209,6 +211,14 @@ def _tell(tuner: Any, error: Exception) -> None:
 def _tell_of_cpp() -> None:
     complain(
         "kernels of torch.compile that C++ launches (cpp_wrapper, AOTInductor) are not recorded"
+    )
+
+
+@cache
+def _tell_of_capture() -> None:
+    complain(
+        "kernels of torch.compile that are launched for the first time while a graph is captured "
+        "are not recorded in it; launch everything once before"
     )
 
 

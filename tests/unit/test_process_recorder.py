@@ -51,11 +51,18 @@ def under_kprof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Opened]
     return Opened
 
 
-def test_a_recorder_of_a_gpu_is_made_on_a_thread_of_its_own(under_kprof: type[Opened]) -> None:
-    """What the workload has set for torch is set for its thread."""
+def test_a_recorder_of_a_gpu_is_made_on_a_thread_of_its_own(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the workload has set for torch is set for its thread, and graphs that others capture do not fail of it."""
+    relaxed: list[threading.Thread] = []
+    monkeypatch.setattr(
+        apart.gpu, "ignore_captures", lambda: relaxed.append(threading.current_thread())
+    )
     recorder = process.recorder(rank=0, device="cuda")
     assert isinstance(recorder, under_kprof)
     assert recorder.thread is not threading.current_thread()
+    assert relaxed == [recorder.thread]
 
 
 def test_what_is_wrong_with_it_is_said_as_ever(
