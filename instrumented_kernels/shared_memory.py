@@ -12,7 +12,7 @@ import sys
 
 from instrumented_kernels.workload import joined_group
 from kprof.devices.gpu import make_current
-from kprof.recording.rank.first_run import FirstRun
+from kprof.doctor.first_run import FirstRun
 
 
 def main(device: str) -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 import msgspec
 from typer import Option
 
-from kprof.devices.doctor import Check, examine
 from kprof.devices.targets import best_target, record_of
+from kprof.doctor.checks import Check, examine
 from kprof_cli.options import command
 from kprof_cli.output import note, print_json, print_rows
 
@@ -57,7 +57,7 @@ def _print(checks: Sequence[Check], is_json: bool) -> None:
 
 def _first_run(device: str, is_json: bool) -> None:
     """Try what kprof relies on; exit code 1 where something did not work."""
-    from kprof.recording.rank.first_run import FirstRun
+    from kprof.doctor.first_run import FirstRun
     from kprof_cli.first_run import collectives
 
     device = device or ("cuda:0" if record_of(best_target()).is_gpu else "cpu")

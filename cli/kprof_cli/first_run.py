@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from typing import Final
 
-from kprof.devices.doctor import Check
 from kprof.devices.targets import Target, count_devices, target_of_device
+from kprof.doctor.checks import Check
 from kprof.recording.launcher.record import launch_arguments, module_command
 
 _VARIANTS: Final = {

@@ -8,8 +8,8 @@ import sys
 import pytest
 from widths import IS_CPU_TARGET
 
-from kprof.recording.rank import first_run
-from kprof.recording.rank.first_run import FirstRun
+from kprof.doctor import first_run
+from kprof.doctor.first_run import FirstRun
 
 pytestmark = pytest.mark.amd
 

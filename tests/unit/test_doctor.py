@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kprof.devices import doctor, targets
+from kprof.devices import targets
 from kprof.devices.targets import Target, TargetStatus
+from kprof.doctor import checks
 
 CPU = TargetStatus(Target.CPU, True, "/usr/bin/g++ (12.2)", "1 device", "")
 NO_CUDA = TargetStatus(Target.CUDA, False, "", "no compiler found", "install the CUDA toolkit")
@@ -22,7 +23,7 @@ def machine(monkeypatch):
             "importlib.util.find_spec", lambda name: object() if name in packages else None
         )
         monkeypatch.setattr("importlib.metadata.version", lambda name: torch)
-        return {check.name: check for check in doctor.examine()}
+        return {check.name: check for check in checks.examine()}
 
     return make
 

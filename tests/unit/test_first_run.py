@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kprof.devices.doctor import Check
-from kprof.recording.rank import first_run
-from kprof.recording.rank.first_run import FirstRun
+from kprof.doctor import first_run
+from kprof.doctor.checks import Check
+from kprof.doctor.first_run import FirstRun
 from kprof_cli import first_run as first_run_of_collectives
 from kprof_cli.main import app
 

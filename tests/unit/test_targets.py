@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kprof.devices import cuda, doctor, hip, targets
+from kprof.devices import cuda, hip, targets
 from kprof.devices.build import BuildOptions
 from kprof.devices.record import Compiler, Devices
 from kprof.devices.targets import Target, archs_of_devices, count_devices, record_of
+from kprof.doctor import checks
 from kprof.errors import TargetError
 
 HIPCC = Compiler("/opt/rocm/bin/hipcc", "HIP version: 6.4")
@@ -130,7 +131,7 @@ def test_gpus_of_other_containers_are_told_one_by_one(
     monkeypatch.setattr(hip, "_properties_of", refuse)
     devices = record_of(Target.HIP).find_devices()
     assert devices.archs == ("gfx942",)
-    lines = [check.found for check in doctor.examine() if "KFD node" in check.found]
+    lines = [check.found for check in checks.examine() if "KFD node" in check.found]
     assert lines == [
         "the GPU of KFD node 1 is not ours: Operation not permitted",
         "the GPU of KFD node 3 is not ours: Operation not permitted",

@@ -21,16 +21,16 @@ import numpy as np
 from kprof.clocks.calibration import measure_clock
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, build_library, error_text, load_library
-from kprof.devices.doctor import Check
 from kprof.devices.groups import Group, SoloGroup
 from kprof.devices.memory import RegisteredMemory, allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.devices.targets import describe_device, target_of_device
+from kprof.doctor.checks import Check
 from kprof.errors import KprofError
 from kprof.recording.rank.probe_cost import measure_probe_cost
 
 LIMIT_S: Final = 5.0
-_SOURCE: Final = Path(__file__).parents[2] / "kernels" / "first_run.hip"
+_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "first_run.hip"
 _STAMP: Final = np.dtype([("ticks", "<u8"), ("hw_id", "<u4"), ("has_met", "<u4")])
 _NUM_ROUNDS: Final = 100
 _NUM_REPLAYS: Final = 3
