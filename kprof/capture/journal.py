@@ -2,8 +2,8 @@
 
     run.kprof.unfinished/
       said                what concerns all: Begun, Memory, Note, GaveUp, Dump; anybody writes
-      rank-00003.said     RankStarted, Facts, Table, Kernel, Captured, Note, Answer, Aligned, Ended;
-                          the rank writes, and when it has ended whoever finishes the capture
+      rank-00003.said     RankStarted, Opened, Table, Kernel, Captured, Note, Answer, Aligned,
+                          Ended; the rank writes, and when it has ended whoever finishes the capture
 
 A line is there when it was written, whatever comes then. One that a kill or a full disk cut short
 is skipped, and spoils no other. The first journal ends with zeros, which lines replace: space that
@@ -58,7 +58,7 @@ class Dump(msgspec.Struct, frozen=True, tag="dump"):
     rank: int = -1
 
 
-class Facts(msgspec.Struct, frozen=True, tag="facts"):
+class Opened(msgspec.Struct, frozen=True, tag="facts"):
     """What is known when the recorder opens. `info` has no launches.
 
     `arena_bytes` is the size of each of `num_arenas` arenas.
@@ -120,7 +120,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 _OfAll = Begun | Memory | Dump | GaveUp | Note
-Line = _OfAll | RankStarted | Facts | Table | Kernel | Captured | Answer | Aligned | Ended
+Line = _OfAll | RankStarted | Opened | Table | Kernel | Captured | Answer | Aligned | Ended
 T = TypeVar("T", bound=Line)
 # Made here, not by the threads that use it: see kprof.capture.manifest.
 _LINES: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kprof.analysis.calls import launch_starts
 from kprof.analysis.findings import Finding, explain_growth, explain_trace
-from kprof.analysis.findings.facts import Measured
+from kprof.analysis.findings.facts import GrownRegion
 from kprof.analysis.findings.growth import growth_detail, growth_sentence, measured
 from kprof.analysis.findings.longer_path import PathPart, measured_ns, path_parts
 from kprof.analysis.findings.thresholds import LEAST_GAIN
@@ -55,7 +55,7 @@ class Change:
     way: Way
     finding: Finding
     sentence: str
-    measured: Measured | None = None
+    measured: GrownRegion | None = None
 
     @property
     def detail(self) -> str:

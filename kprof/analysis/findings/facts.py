@@ -129,7 +129,7 @@ class BlockTime:
 
 
 @dataclass(frozen=True)
-class Measured:
+class GrownRegion:
     """A region where it takes longer, and at the same places in the other recording."""
 
     longer: BlockTime

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
-from kprof.analysis.findings.facts import Facts, Measured, Where
+from kprof.analysis.findings.facts import Facts, GrownRegion, Where
 from kprof.analysis.findings.when import When
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.summary import Summary
@@ -145,7 +145,7 @@ class Kind:
         """Further lines of numbers."""
         return ()
 
-    def growth(self, finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+    def growth(self, finding: Finding, measured: GrownRegion | None, is_gone: bool) -> str:
         """What takes longer than in another recording, or (`is_gone`) took longer before."""
         return words.growth(finding, measured, is_gone)
 

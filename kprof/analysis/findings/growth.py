@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.findings import words
-from kprof.analysis.findings.facts import BlockTime, Measured, has_changed
+from kprof.analysis.findings.facts import BlockTime, GrownRegion, has_changed
 from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.thresholds import LEAST_RATIO
 from kprof.analysis.findings.when import When
@@ -22,7 +22,7 @@ def measured(
     finding: Finding,
     longer: tuple[Summary, Sequence[int]],
     shorter: tuple[Summary, Sequence[int]],
-) -> Measured | None:
+) -> GrownRegion | None:
     """What a finding about a region's own time is in the tables; None for every other finding.
 
     A side is a summary and the calls to look at, by ordinal. None, too, where the tables do not
@@ -34,7 +34,7 @@ def measured(
     there = _block_time(*shorter, finding, _places(finding)) or _block_time(*shorter, finding, "")
     if here is None or there is None or here.total_ns < LEAST_RATIO * there.total_ns:
         return None
-    return Measured(here, there)
+    return GrownRegion(here, there)
 
 
 def _places(finding: Finding) -> str:
@@ -68,7 +68,7 @@ def _block_time(
     return BlockTime(*(float(row[name]) / row["blocks"] for name in ("total_ns", "spans", "bytes")))
 
 
-def growth_sentence(finding: Finding, seen: Measured | None, *, is_gone: bool) -> str:
+def growth_sentence(finding: Finding, seen: GrownRegion | None, *, is_gone: bool) -> str:
     """What takes longer than before, when, and what undoing it would save; or what took longer.
 
     The figure is that of the tables if they show it, else that of the replay. Nobody has measured
@@ -82,7 +82,7 @@ def growth_sentence(finding: Finding, seen: Measured | None, *, is_gone: bool) -
     return f"{fact}; {saves} about {share}"
 
 
-def growth_detail(seen: Measured, *, is_gone: bool) -> str:
+def growth_detail(seen: GrownRegion, *, is_gone: bool) -> str:
     """What a block took on both sides, and per span and byte where it had more or fewer of them."""
     sides = (seen.longer, seen.shorter) if is_gone else (seen.shorter, seen.longer)
     before, now = sides

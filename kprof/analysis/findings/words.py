@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kprof.analysis.findings.facts import Arrival, Facts, Measured
+from kprof.analysis.findings.facts import Arrival, Facts, GrownRegion
 from kprof.analysis.findings.when import When
 from kprof.analysis.wording import duration, listed, members, percent, ratio
 from kprof.capture.verified import Verified
@@ -207,7 +207,7 @@ def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:
     return f"moves {number} GB/s per rank{beside}"
 
 
-def growth(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
+def growth(finding: Facts, measured: GrownRegion | None, is_gone: bool) -> str:
     """expert of rank 3 takes 2.0x as long per block as before"""
     if finding.links:
         transfers = f"Transfers {place(finding)}".rstrip()
@@ -226,7 +226,7 @@ def growth(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
     return f"{place(finding)} {takes} {as_long}"
 
 
-def _as_long(finding: Facts, measured: Measured | None, is_gone: bool) -> str:
+def _as_long(finding: Facts, measured: GrownRegion | None, is_gone: bool) -> str:
     times = ratio(measured.factor if measured else finding.factor)
     per = " per block" if measured and not finding.blocks else ""
     text = f"{times} as long{per} {'before' if is_gone else 'as before'}"

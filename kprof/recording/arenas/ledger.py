@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from kprof.abi import NO_CHUNK
-from kprof.capture.journal import Facts, Journal
+from kprof.capture.journal import Journal, Opened
 from kprof.capture.manifest import INT32_MAX
 from kprof.capture.names import rank_file, rank_files
 from kprof.capture.shared_memory import folders_of, memory_of
@@ -100,7 +100,7 @@ class Ledger:
         """The accounts of so many arenas, in the order in which they lie in memory."""
         return accounts_in(self._file.content, number)
 
-    def begin(self, facts: Facts) -> None:
+    def begin(self, facts: Opened) -> None:
         """From here on the file says enough to be decoded."""
         self._say(facts)
         if self._is_on:

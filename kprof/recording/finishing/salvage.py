@@ -63,7 +63,7 @@ def salvage(directory: Path, rank: int) -> bool:
         contents = (_read_arenas(folder, rank) for folder in find_folders(directory))
         content = next((each for each in contents if each is not None), None)
         lines, _ = read_journal(directory, rank)
-    if content is None or not _of_kind(lines, journal.Facts):
+    if content is None or not _of_kind(lines, journal.Opened):
         return False
     launches = ledger.launches_in(content)
     kept = _kept_parts(directory, rank)
@@ -152,7 +152,7 @@ class _Salvaged:
         self.num_launches: int | None = None
         header = content[: LEDGER_HEADER.itemsize].view(LEDGER_HEADER)[0]
         self._num_forgotten = int(header["num_forgotten"])
-        self._facts = _of_kind(lines, journal.Facts)[-1]
+        self._facts = _of_kind(lines, journal.Opened)[-1]
         # What the last part says: its counts are those of all.
         self._latest = kept[max(kept)] if kept else None
         layout = Layout(self._facts.arena_bytes, self._facts.num_arenas)

@@ -56,7 +56,7 @@ from kprof.recording.endings.lifetime import open_recorders
 from kprof.recording.finishing.finishing import HOW_TO_RECORD, keeping, make_manifest
 from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.finishing.recover import in_brackets, locked, now_utc, refuse_open_ranks
-from kprof.recording.launcher.runs import Measured, run_four_times, run_once
+from kprof.recording.launcher.runs import MeasuredOverhead, run_four_times, run_once
 from kprof.recording.launcher.stopping import Say, processes_of
 from kprof.recording.launches.delays import Delays
 from kprof.recording.launches.wanted import EVERYTHING, Wanted
@@ -148,7 +148,7 @@ def record(
                 outcome = run_once(
                     arguments, environment, directory, say, is_quiet=request.is_quiet
                 )
-            measured = Measured()
+            measured = MeasuredOverhead()
         try:
             finished = _finish(request, directory, begun, outcome, measured)
         except CaptureError as error:
@@ -158,7 +158,11 @@ def record(
 
 
 def _finish(
-    request: RecordRequest, directory: Path, begun: Begun, outcome: Outcome, measured: Measured
+    request: RecordRequest,
+    directory: Path,
+    begun: Begun,
+    outcome: Outcome,
+    measured: MeasuredOverhead,
 ) -> Capture:
     _refuse_running_ranks(directory, outcome)
     manifest = make_manifest(directory, begun, outcome, _how_to_record(request))

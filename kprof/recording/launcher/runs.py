@@ -39,7 +39,7 @@ _KEPT_RUN: Final = "on-1"
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredOverhead:
     """What --measure-overhead found, or a sentence that says why there is nothing."""
 
     overhead: Overhead | None = None
@@ -116,7 +116,7 @@ def run_four_times(
     environment: dict[str, str],
     scratch: Path,
     say: Say = lambda _: None,
-) -> tuple[Outcome, Measured]:
+) -> tuple[Outcome, MeasuredOverhead]:
     """Run the workload A-B-B-A.
 
     The outcome is that of the recording that is kept, the first of two.
@@ -133,19 +133,19 @@ def run_four_times(
         outcome = run_once(arguments, own, Path(directory), say)
         kept = outcome if name == _KEPT_RUN else kept
         if outcome.was_interrupted:
-            return kept or outcome, Measured(note="the runs were interrupted")
+            return kept or outcome, MeasuredOverhead(note="the runs were interrupted")
         if outcome.exit_code and not failure:
             failure = f"run {name} {describe_exit(outcome.exit_code)}"
         timings[name] = read_timings(scratch / name)
     assert kept is not None
     if failure:
-        return kept, Measured(note=failure)
+        return kept, MeasuredOverhead(note=failure)
     off, on = (
         [timings[name] for name in timings if name.startswith(kind)] for kind in ("off", "on")
     )
     overhead = compare_runs(off, on)
     note = "" if overhead else "no kernel was launched through a kprof recorder in all four runs"
-    return kept, Measured(overhead, note)
+    return kept, MeasuredOverhead(overhead, note)
 
 
 def _environment_of_run(name: str, environment: dict[str, str], scratch: Path) -> dict[str, str]:

@@ -49,7 +49,7 @@ class MeasuredDevice(msgspec.Struct, frozen=True):
     ceilings: Ceilings
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredMachine(msgspec.Struct, frozen=True):
     """Everything that was measured on a host."""
 
     host: str
@@ -57,7 +57,7 @@ class Measured(msgspec.Struct, frozen=True):
     pairs: tuple[MeasuredPair, ...] = ()
 
 
-def measure_host() -> Measured:
+def measure_host() -> MeasuredMachine:
     """Measure the CPU and every GPU that torch may use, and every pair of those; some seconds."""
     gpus = [f"cuda:{i}" for i in range(_count_gpus())]
     pairs = tuple(
@@ -70,10 +70,10 @@ def measure_host() -> Measured:
         peer_gb_s = max((pair.gb_s for pair in pairs if pair.source == device), default=0.0)
         ceilings = Ceilings(copy_gb_s=copy_gb_s, peer_gb_s=peer_gb_s)
         devices.append(MeasuredDevice(device, describe_device(device).name, ceilings))
-    return Measured(socket.gethostname(), tuple(devices), pairs)
+    return MeasuredMachine(socket.gethostname(), tuple(devices), pairs)
 
 
-def keep(measured: Measured) -> Path:
+def keep(measured: MeasuredMachine) -> Path:
     """Keep what was measured for recordings on this host; returns the file. Raises CaptureError."""
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def keep(measured: Measured) -> Path:
 def kept_ceilings(device: str) -> Ceilings | None:
     """What is kept of a device of this host; None where it was not measured, or was another one."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        measured = msgspec.json.decode(_path().read_bytes(), type=Measured)
+        measured = msgspec.json.decode(_path().read_bytes(), type=MeasuredMachine)
         if measured.host == socket.gethostname():
             name = describe_device(device).name
             for each in measured.devices:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kprof.capture.journal import Facts
+from kprof.capture.journal import Opened
 from kprof.capture.parts import remove_parts
 from kprof.capture.started import announce_rank
 from kprof.clocks.keeper import ClockKeeper
@@ -71,7 +71,7 @@ def open_parts(
     if ledger is not None:
         handed = turns.active.handed()
         sizes = handed.geometry.size_bytes, num_arenas
-        known = Facts(facts.info(decoder), *sizes, is_ring, handed.switches, handed.lines)
+        known = Opened(facts.info(decoder), *sizes, is_ring, handed.switches, handed.lines)
         # From here on everything is kept.
         ledger.begin(known)
         launches.ledger = ledger

@@ -6,7 +6,7 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
 from kprof.analysis.findings.candidates.outliers import outliers
 from kprof.analysis.findings.candidates.slow_places import slow_places
-from kprof.analysis.findings.facts import Measured
+from kprof.analysis.findings.facts import GrownRegion
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.replay.elements import Family
 
@@ -35,7 +35,7 @@ class IdleGap(Kind):
     def advice(self, finding: Finding) -> str:
         return "put a region around what happens there, or move it behind the sends"
 
-    def growth(self, finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+    def growth(self, finding: Finding, measured: GrownRegion | None, is_gone: bool) -> str:
         """Rank 3 has longer gaps ahead of expert than before"""
         has = "had" if is_gone else "has" if words.is_singular(finding) else "have"
         ahead = f" ahead of {finding.region}" if finding.region else ""

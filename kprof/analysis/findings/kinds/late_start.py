@@ -12,7 +12,7 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable
 from kprof.analysis.findings.candidates.outliers import outliers
 from kprof.analysis.findings.candidates.slow_places import slow_places
-from kprof.analysis.findings.facts import Measured, Where
+from kprof.analysis.findings.facts import GrownRegion, Where
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.places import LAUNCHES
 from kprof.analysis.replay.elements import Family
@@ -94,7 +94,7 @@ class LateStart(Kind):
         kernel = finding.arrival.kernel if finding.arrival is not None else "the kernel"
         return f"look at what the host does before it launches {kernel} on {there}"
 
-    def growth(self, finding: Finding, measured: Measured | None, is_gone: bool) -> str:
+    def growth(self, finding: Finding, measured: GrownRegion | None, is_gone: bool) -> str:
         """Rank 3 starts later than before"""
         starts = "started" if is_gone else "starts" if words.is_singular(finding) else "start"
         return f"{words.place(finding)} {starts} later {'before' if is_gone else 'than before'}"
