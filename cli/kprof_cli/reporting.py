@@ -136,6 +136,7 @@ def diff(
     """Show what became slower or faster between two captures, beyond noise."""
     from kprof import report as reports
 
+    reports.check_expressions(fail_on or [], of_diff=True)
     if output is not None:
         reports.check_suffix(output)
         refuse_existing(output, force=force)

@@ -104,10 +104,10 @@ def metric_names() -> list[str]:
     return sorted(_METRICS)
 
 
-def check_expressions(expressions: Sequence[str]) -> None:
-    """Raise SelectionError like `check_bars`, without a report: before one is computed."""
+def check_expressions(expressions: Sequence[str], *, of_diff: bool = False) -> None:
+    """Raise SelectionError like `check_bars`, or `check_diff`, before a report is computed."""
     for expression in expressions:
-        _parse(expression)
+        (_slower_limit if of_diff else _parse)(expression)
 
 
 def check_bars(report: Report, expressions: Sequence[str]) -> list[MissedBar]:

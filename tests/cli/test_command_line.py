@@ -143,7 +143,8 @@ def test_commands_that_are_printed_work_where_kprof_has_no_name(monkeypatch, tmp
         ["stats", TRACE, "--launches", "999"],
         ["query", TRACE, "SELEC"],
         ["report", TRACE, "--fail-on", "nonsense"],
-        ["diff", TRACE, TRACE, "--fail-on", "nonsense"],
+        # Neither is read where there is no such bar.
+        ["diff", "no.kprof", "no.kprof", "--fail-on", "nonsense"],
         ["view", TRACE, "--finding", "nonsense", "--no-open", "--timeout", "0.1"],
         ["export", TRACE, "-o", "trace.nonsense"],
     ],
