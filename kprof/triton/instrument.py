@@ -384,5 +384,10 @@ def _jit(kernel: Any, function: Any) -> Any:
     if getattr(kernel, "is_gluon", lambda: False)():
         from triton.experimental import gluon
 
-        return gluon.jit(function, **kept)
-    return triton.jit(function, **kept)
+        jit: Any = gluon.jit
+    else:
+        jit = triton.jit
+    rebuilt = jit(function, **kept)
+    # The same list: hooks may be added later.
+    rebuilt.pre_run_hooks = kernel.pre_run_hooks
+    return rebuilt

@@ -16,6 +16,7 @@ require_triton()
 import bad_kernels  # noqa: E402
 import sample_kernels  # noqa: E402
 import torch  # noqa: E402
+import triton  # noqa: E402
 from compiled import Pointer, compile_for  # noqa: E402
 from triton.compiler.errors import CompilationError  # noqa: E402
 from triton.runtime.jit import KernelInterface  # noqa: E402
@@ -269,6 +270,15 @@ def test_a_span_that_the_compiler_has_emptied_is_said_once(
         "num_stages=1\n"
     )
     assert not matmul_with_spans(1, capsys)
+
+
+def test_hooks_of_a_kernel_are_called_before_its_copy_runs() -> None:
+    """One that clears what the kernel adds to, say; whenever it was added."""
+    kernel = triton.jit(sample_kernels.returns_early.fn)
+    kernel.add_pre_run_hook(len)
+    spans = kp.instrument(kernel, at={"all": ...})
+    kernel.add_pre_run_hook(max)
+    assert spans.kernel.pre_run_hooks == [len, max]
 
 
 def test_kernels_of_functions_are_refused() -> None:
