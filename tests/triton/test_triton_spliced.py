@@ -215,6 +215,18 @@ def test_programs_of_every_replay_have_their_places(tmp_path: Path, retention: R
     assert retention != EVERYTHING_THAT_FITS or used_bytes == 10 * 3 * abi.CHUNK_BYTES
 
 
+def test_arenas_take_no_turns_while_another_thread_captures() -> None:
+    """Its graph would capture the events by which we know when launches end, and be spoiled."""
+    turns = Turns(1 << 20, num_arenas=2)
+    turns.note_capture(is_end=False)
+    assert not turns.switch(1)
+    for _ in range(2):
+        turns.note_capture(is_end=True)
+    turns.note_capture(is_end=False)
+    turns.note_capture(is_end=True)
+    assert turns.switch(1)
+
+
 def test_launches_that_follow_a_prepared_replay_find_room(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

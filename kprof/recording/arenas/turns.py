@@ -149,7 +149,7 @@ class Turns:
             self._door.send_on(self.active)
         self.device, self.is_off = device, False
         self.is_left_out = False
-        self._has_captured = False
+        self._has_captured, self._num_captures = False, 0
         # Of the graph that is being captured. Filters need the switches.
         self._room: Room | None = None
         self._rooms: list[Room] = []
@@ -185,6 +185,7 @@ class Turns:
 
         The last node of the graph makes replays claim chunks that `announce` has not heard of.
         """
+        self._num_captures = max(0, self._num_captures + (-1 if is_end else 1))
         room, self._room, idx = self._room, None, len(self._rooms)
         if not is_end:
             if idx < self._max_rooms and (stores := self._door.room_word(idx)) is not None:
@@ -265,9 +266,10 @@ class Turns:
         """Let later launches use a free arena; returns whether there was one.
 
         Captured launches use it after what the current stream does now. The launches so far have
-        numbers below `end_launch`.
+        numbers below `end_launch`. There is none while a graph is captured, by another thread: the
+        graph would capture the events of its stream, and fail when somebody looks at them.
         """
-        if not self._free:
+        if not self._free or self._num_captures:
             return False
         arena, state = self._free.popleft()
         if state is not None:
