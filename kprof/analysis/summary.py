@@ -173,14 +173,15 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     stored = trace.summarised_ranks
     missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
-    if files:
+    slices = list(_slices(missing))
+    # For one slice, a database and a thread of its own take longer than the work.
+    if files and (len(slices) > 1 or len(missing) < len(trace.source.files)):
         trace.source.checksums.check([files[info.rank] for info in missing])
         (threads,) = summary.row("SELECT current_setting('threads')")
         workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):
             _add_parts(summary, table)
         return
-    slices = list(_slices(missing))
     for i, (where, regions) in enumerate(slices):
         report(_WHAT, 0.9 * i / len(slices))
         for statement in part_statements("selected_raw_events", where, regions, world_size):

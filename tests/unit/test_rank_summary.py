@@ -210,6 +210,20 @@ def test_footers_are_read_at_once_and_of_a_damaged_one_by_halves(
     assert asked == [8, 4, 4, 2, 2, 1, 1]
 
 
+def test_few_events_are_summarised_where_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database of their own would take longer. With more events the sums are the same."""
+    trace = Trace.open(small().write(tmp_path / "run.kprof"))
+    with monkeypatch.context() as patch:
+        patch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", 3)
+        apart = [analyse(Summary.of(trace)) for analyse in ANALYSES]
+    monkeypatch.delattr("kprof.analysis.summary.summarise_files")
+    summary = Summary.of(trace)
+    for analyse, table in zip(ANALYSES, apart, strict=True):
+        assert analyse(summary).equals(table), analyse.__name__
+
+
 @pytest.mark.parametrize("launches", [range(1), range(2), range(3), range(0, 70, 7)])
 def test_slices_hold_every_event_once(launches: range, monkeypatch: pytest.MonkeyPatch) -> None:
     import duckdb
