@@ -55,7 +55,7 @@ def check_torch(version: str) -> None:
 
 
 # Inductor calls a kernel so while it compares how to make it: what is recorded has another name.
-_CANDIDATE: Final = "triton_"
+_CANDIDATES: Final = ("triton_", "Placeholder.DESCRIPTIVE_NAME")
 # An attribute of graphs: where their replays record.
 _ROOM: Final = "room_of_kprof"
 # Inductor logs a traceback where a kernel does not compile; of a copy we say it in a line.
@@ -156,7 +156,7 @@ class _Copies:
 
     def take_over(self, tuner: Any) -> None:
         """Puts our launcher in the place of the one that Inductor has decided on."""
-        if len(tuner.launchers) != 1 or tuner.fn.__name__ == _CANDIDATE:
+        if len(tuner.launchers) != 1 or _name_of(tuner) in _CANDIDATES:
             return
         # Inductor makes new ones of a kernel that it has tuned, where another graph uses it, too.
         launcher = tuner.launchers[0]
@@ -202,9 +202,16 @@ class _Copies:
         return True
 
 
+def _name_of(tuner: Any) -> str:
+    """Inductor's name of a kernel. All functions have one with config.triton.unique_kernel_names
+    off."""
+    name: str = tuner.fn.__name__
+    return tuner.inductor_meta.get("kernel_name", name) if name in _CANDIDATES else name
+
+
 def _tell(tuner: Any, error: Exception) -> None:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {reason}")
+    complain(f"{_name_of(tuner)} of torch.compile is not recorded: {reason}")
 
 
 @cache
@@ -263,7 +270,7 @@ class _Copy:
 
 
 def _copy_of(tuner: Any, recorder: AnyRecorder) -> _Copy:
-    name = tuner.fn.__name__
+    name = _name_of(tuner)
     copy_with_words = with_words if _is_spliced(tuner) else with_whole_span
     kernel, regions = copy_with_words(_with_source(tuner), name)
     return _Copy(kernel, name, regions, recorder)

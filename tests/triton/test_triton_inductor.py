@@ -497,6 +497,24 @@ def test_runs_of_the_tuner_are_left_alone(
     assert launched.by[-1][0] == "Inductor"
 
 
+def test_kernels_whose_functions_have_one_name_are_recorded_under_their_own(
+    tuners: Any,
+    launched: Launched,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without unique_kernel_names; candidates have no name."""
+    for name in ("Placeholder.DESCRIPTIVE_NAME", "triton_poi_fused_mul_7"):
+        tuner = tuners(launched, kernel_name=name)
+        monkeypatch.setattr(tuner, "fn", SimpleNamespace(__name__="triton_", fn=None))
+        tuner.run("x", 3, stream=7)
+    # There is no source: what would have been recorded is named.
+    said = capsys.readouterr().err
+    assert said == (
+        "kprof: triton_poi_fused_mul_7 of torch.compile is not recorded: its source is not known\n"
+    )
+
+
 def test_a_launch_that_is_not_recorded_is_inductors(
     tuners: Any, launched: Launched, recorder: FakeRecorder
 ) -> None:
