@@ -146,6 +146,11 @@ def test_no_recorder_is_made_while_a_graph_is_captured(
     assert isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
 
 
+class TorchDevice:
+    def __str__(self) -> str:
+        return "cuda:0"
+
+
 def test_kernels_of_another_gpu_do_not_get_it(
     under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,8 +159,9 @@ def test_kernels_of_another_gpu_do_not_get_it(
     monkeypatch.setattr(under_kprof, "device", "cuda:0")
     monkeypatch.setattr(gpu, "with_number", lambda name: name if ":" in name else "cuda:0")
     first = process.recorder(rank=0, device="cuda:0")
-    for device in ("cuda:1", "cuda:1", "cuda:0", "cuda", "cpu"):
-        assert (process.recorder(rank=0, device=device) is first) == (device != "cuda:1")
+    for device in ("cuda:1", "cuda:1", "cuda:0", "cuda", "cpu", TorchDevice()):
+        found = process.recorder(rank=0, device=device)  # type: ignore[arg-type]
+        assert (found is first) == (device != "cuda:1")
     said = "kprof: what runs on cuda:1 is not recorded: a process records one device, this one"
     assert capsys.readouterr().err == f"{said} cuda:0\n"
 

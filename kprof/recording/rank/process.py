@@ -160,6 +160,8 @@ def recorder(
     is off and one line on stderr says why. So it is for the kernels of another GPU than its own.
     """
     global _process_recorder, _pid_of_recorder
+    # Also a torch.device.
+    device = str(device)
     if _session_recorder is not None:
         return _for_kernels_on(device, _session_recorder)
     directory, timings = (
