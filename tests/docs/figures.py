@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import kprof
+from benchmarks.explanation_accuracy import BARS
 from docs import picture
 from kprof import abi, rank_memory
 from kprof.analysis.findings import experiment, thresholds
@@ -74,6 +75,7 @@ CONSTANTS: Final[tuple[tuple[str, float, str], ...]] = (
     ("clocks.md", path.CURVATURE_PRIOR[0][0], "s"),
     ("clocks.md", path.CURVATURE_PRIOR[0][1], "ns"),
     ("clocks.md", path.CURVATURE_PRIOR[2][1], "ns"),
+    *(("findings.md", least, RATIO) for _, least in BARS.values()),
     ("findings.md", thresholds.LONG_NS, "ns"),
     ("findings.md", thresholds.HARMLESS_LOSS, RATIO),
     ("findings.md", thresholds.BEYOND_USE, RATIO),
