@@ -58,6 +58,12 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> T
     largest changes. Raises SelectionError when a side is empty, or the sides have nothing in
     common: no kernel, no name of kernels up to its first "/", and few regions.
     """
+    chosen = [[side] if isinstance(side, Trace) else side for side in (base, candidate)]
+    return diff_summaries(*([Summary.of(trace) for trace in side] for side in chosen))
+
+
+def diff_summaries(base: Sequence[Summary], candidate: Sequence[Summary]) -> Table:
+    """`diff` of runs that are summarised already."""
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
     _require_kinship(*samples)
@@ -125,13 +131,12 @@ class _Samples:
 _Side = dict[_Key, _Samples]
 
 
-def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
-    chosen = list(traces) if isinstance(traces, Sequence) else [traces]
-    if not chosen or all(trace.num_events() == 0 for trace in chosen):
+def _side(runs: Sequence[Summary], name: str) -> list[Summary]:
+    if all(summary.trace.num_events() == 0 for summary in runs):
         raise SelectionError(
             f"the {name} side has no events to compare; give a capture that holds some"
         )
-    return [steady_part(Summary.of(trace))[0] for trace in chosen]
+    return [steady_part(summary)[0] for summary in runs]
 
 
 def _samples(runs: list[Summary]) -> _Side:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kprof.analysis.calls import launch_starts
 from kprof.analysis.findings import Finding, explain_growth, explain_trace
+from kprof.analysis.findings.explanation import explain_summary
 from kprof.analysis.findings.facts import GrownRegion
 from kprof.analysis.findings.growth import growth_detail, growth_sentence, measured
 from kprof.analysis.findings.longer_path import PathPart, measured_ns, path_parts
@@ -16,7 +17,6 @@ from kprof.analysis.findings.thresholds import LEAST_GAIN
 from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
-from kprof.trace import Trace
 
 # Of the finding, in JSON.
 _FIELDS: Final = (
@@ -81,14 +81,13 @@ class Change:
         }
 
 
-def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Change, ...]:
-    """Places that take longer on one side, the costliest first; of repeats the first is looked at.
+def changes_of(before: Summary, after: Summary) -> tuple[Change, ...]:
+    """Places that take longer on one side, the costliest first.
 
     What those on one side cost is never more than the measured difference and what those on the
     other make up for. Nothing where ranks are not on one clock, calls are too large to be replayed,
     or no kernel is on both sides: places of other kernels are others.
     """
-    before, after = Summary.of(base[0]), Summary.of(candidate[0])
     if not (before.trace.is_on_one_clock and after.trace.is_on_one_clock):
         return ()
     if not _kernels(before) & _kernels(after):
@@ -104,11 +103,8 @@ def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Chang
     return (*slower, *faster)
 
 
-def parts_of(
-    changes: Sequence[Change], base: Sequence[Trace], candidate: Sequence[Trace]
-) -> tuple[PathPart, ...]:
+def parts_of(changes: Sequence[Change], before: Summary, after: Summary) -> tuple[PathPart, ...]:
     """What calls have more of on their critical path, of what no place explains."""
-    before, after = Summary.of(base[0]), Summary.of(candidate[0])
     if not (before.trace.is_on_one_clock and after.trace.is_on_one_clock):
         return ()
     of_both = {way: _costs_ns([c for c in changes if c.way is way]) for way in Way}
@@ -178,8 +174,8 @@ def _longer(way: Way, shorter: Summary, longer: Summary) -> list[Change]:
 def causes_of(
     changes: Sequence[Change],
     parts: Sequence[PathPart],
-    base: Sequence[Trace],
-    candidate: Sequence[Trace],
+    base: Sequence[Summary],
+    candidate: Sequence[Summary],
 ) -> tuple[str, ...]:
     """What changed in sentences: places and parts of the critical path, the costliest first, then
     what stands out on one side only and is none of them. Of that no saving is said: it would be of
@@ -189,7 +185,7 @@ def causes_of(
         way = Way.SLOWER if part.change_ns > 0 else Way.FASTER
         costs.append((part.share, f"{way.value.capitalize()}: {part.sentence}"))
     texts = [text for _, text in sorted(costs, key=lambda cost: -cost[0])]
-    sides = [_standing_out(traces) for traces in (base, candidate)]
+    sides = [_standing_out(runs) for runs in (base, candidate)]
     for name, way, here, there in (
         ("New", Way.SLOWER, sides[1], sides[0]),
         ("Gone", Way.FASTER, sides[0], sides[1]),
@@ -204,10 +200,16 @@ def causes_of(
     return tuple(texts)
 
 
-def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], Finding]:
+def _standing_out(runs: Sequence[Summary]) -> dict[tuple[object, ...], Finding]:
     """All findings of a side, by their subject."""
+    explanations = (
+        # What was replayed of a repeat need not stay in memory.
+        explain_summary(summary) if summary is runs[0] else explain_trace(summary.trace)
+        for summary in runs
+        if summary.trace.is_on_one_clock
+    )
     return {
         (f.kind, f.ranks, f.blocks, f.links, f.region): f
-        for explanation in map(explain_trace, [t for t in traces if t.is_on_one_clock])
+        for explanation in explanations
         for f in explanation.findings
     }

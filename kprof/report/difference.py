@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kprof import analysis
-from kprof.analysis.comparison import CALL, LAUNCH
+from kprof.analysis.comparison import CALL, LAUNCH, diff_summaries
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
 from kprof.analysis.findings.facts import has_changed
 from kprof.analysis.findings.longer_path import PathPart
@@ -74,32 +74,34 @@ def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
 
     Raises SelectionError if one is empty, or if they have nothing in common.
     """
-    table = analysis.diff(base, candidate)
-    changes = changes_of(base, candidate)
+    sides = [[Summary.of(trace) for trace in side] for side in (base, candidate)]
+    table = diff_summaries(*sides)
+    # Of repeats the first is looked at.
+    first = [side[0] for side in sides]
+    changes = changes_of(*first)
     lengths = table.loc[table["level"].isin([CALL, LAUNCH]), "verdict"]
     is_known = lengths.isin(["slower", "faster"]).any() or _are_few(table)
-    parts = parts_of(changes, base, candidate) if is_known else ()
-    causes = causes_of(changes, parts, base, candidate)
+    parts = parts_of(changes, *first) if is_known else ()
+    causes = causes_of(changes, parts, *sides)
     verdict = _verdict(table)
     if causes and _are_few(table):
         verdict += " The changes below hold for these calls, and may be chance."
-    figures = _figures(base[0], candidate[0], table, changes)
+    figures = _figures(first, table, changes)
     names = _names(base), _names(candidate)
     return DiffReport(*names, verdict, causes, table, changes, parts, figures)
 
 
 def _figures(
-    base: Trace, candidate: Trace, table: pd.DataFrame, changes: Sequence[Change]
+    runs: Sequence[Summary], table: pd.DataFrame, changes: Sequence[Change]
 ) -> tuple[Figure, ...]:
     """Pictures of the first run of each side."""
     sides = []
-    for trace in (base, candidate):
-        summary = Summary.of(trace)
+    for summary in runs:
         over = focus(summary)
         sides.append(Lanes(over, activity(summary, over), presence(summary, over)))
     named = [rank for change in changes for rank in change.finding.ranks]
     ranks = sorted(list(dict.fromkeys([*named, *sides[1].ranks]))[:MOST_RANKS])
-    regions = (*base.regions.regions, *candidate.regions.regions)
+    regions = [region for summary in runs for region in summary.trace.regions.regions]
     categories = {region.name: region.category.value for region in regions}
     drawn = two_timelines(sides, ranks), region_changes(table, categories)
     return tuple(figure for figure in drawn if figure is not None)

@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from kprof.analysis import Summary
+from kprof.report import build_diff
+from kprof.trace import Trace
 from synthetic import TraceBuilder
 
 REGIONS = 'REGION(R_COPY, "copy", compute)\n'
@@ -119,6 +122,20 @@ def test_repeats_of_a_side_add_launches(kprof, base, slower, tmp_path):
     assert (len(report["base"]), len(report["candidate"])) == (3, 2)
     assert report["rows"][0]["base_launches"] == 3 * alone["rows"][0]["base_launches"]
     assert report["rows"][0]["candidate_launches"] == 2 * alone["rows"][0]["candidate_launches"]
+
+
+def test_each_recording_is_summarised_once(base, slower, monkeypatch):
+    traces = [Trace.open(base), Trace.open(slower)]
+    summarised = []
+    of = Summary.of
+
+    def counted(trace, *arguments):
+        summarised.append(trace)
+        return of(trace, *arguments)
+
+    monkeypatch.setattr(Summary, "of", counted)
+    assert build_diff(traces[:1], traces[1:]).changes
+    assert [sum(one is trace for one in summarised) for trace in traces] == [1, 1]
 
 
 def test_a_selection_applies_to_both_sides(kprof, base, slower):
