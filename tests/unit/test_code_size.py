@@ -28,5 +28,8 @@ def test_no_function_is_longer_than_50_lines():
 
 def test_no_file_has_more_than_330_lines_of_code():
     """Comments, docstrings and blank lines not counted: with them that is about 400 lines."""
-    lengths = {path.relative_to(ROOT): num_python_lines(path.read_text()) for path in FILES}
+    # Finding comments takes long, and a file with fewer lines than that has fewer of code.
+    long = {path: text for path in FILES if (text := path.read_text()).count("\n") > MAX_FILE_LINES}
+    lengths = {path.relative_to(ROOT): num_python_lines(text) for path, text in long.items()}
+    assert lengths
     assert not {path: length for path, length in lengths.items() if length > MAX_FILE_LINES}
