@@ -184,8 +184,15 @@ def _make_parts(summary: Summary, report: Progress) -> None:
         return
     for i, (where, regions) in enumerate(slices):
         report(_WHAT, 0.9 * i / len(slices))
-        for statement in part_statements("selected_raw_events", where, regions, world_size):
-            summary.frame(statement)
+        try:
+            for statement in part_statements("selected_raw_events", where, regions, world_size):
+                summary.frame(statement)
+        except SelectionError as error:
+            # The query is ours.
+            why = str(error).removeprefix("the query was refused: ")
+            raise CorruptCaptureError(
+                f"summing up the events failed: {why}; record again or restore the capture"
+            ) from error
 
 
 def _add_parts(summary: Summary, table: Arrays) -> None:

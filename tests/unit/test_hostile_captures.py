@@ -341,6 +341,16 @@ def test_a_summary_that_contradicts_itself_is_not_believed(run):
         Summary.of(Trace.open(run))
 
 
+@pytest.mark.parametrize("chosen", [{}, {"blocks": 0}])
+def test_times_whose_sum_is_too_large_are_damage(tmp_path, chosen):
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1)
+    for start_ns in range(1100):
+        build.span(0, "copy", start_ns, 2**53)
+    trace = Trace.open(build.write(tmp_path / "long.kprof")).select(**chosen)
+    with pytest.raises(CorruptCaptureError, match=r"failed: Conversion Error.*; record again"):
+        Summary.of(trace)
+
+
 def test_ranks_that_a_manifest_only_claims_cost_nothing(run):
     edit(run, lambda m: m.update(world_size=MAX_RANKS))
     trace = Trace.open(run)
