@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kprof.analysis.findings import Finding, LimitKind, When, explain_trace
+from kprof.analysis.findings import Explanation, Finding, LimitKind, When, explain_trace
 from kprof.analysis.findings.candidates.candidate import Candidate, Place, basis_of
 from kprof.analysis.findings.candidates.excess import Cells, find_deviations
 from kprof.analysis.findings.candidates.grouping import _alike_groups
@@ -174,6 +176,51 @@ def test_slow_calls_among_calls_that_differ_a_little_are_no_sizes() -> None:
         machine.call([Track(0, block) for block in range(64)], body)
     (finding,) = explain_trace(machine.trace()).findings
     assert (finding.kind.name, finding.calls) == ("slow_call", (0, 5))
+
+
+def on_one_rank(calls: int, body: Callable[[int, Track], Steps]) -> Explanation:
+    """So many calls of 24 blocks, explained."""
+    machine = Machine(1, seed=5, noise=0.03, num_blocks=24)
+    for call in range(calls):
+        machine.call([Track(0, block) for block in range(24)], partial(body, call))
+    return explain_trace(machine.trace())
+
+
+def test_what_grows_at_all_places_is_measured_from_the_shortest_call() -> None:
+    def body(call: int, _: Track) -> Steps:
+        for _ in range(5):
+            yield Work("math", 2000 * (1 + 0.7 * call / 14))
+        yield Work("store", 4000)
+
+    (finding,) = on_one_rank(14, body).findings
+    assert (finding.kind.name, finding.region) == ("slow_call", "math")
+    assert finding.when is When.GROWING
+    # 10 us grow to 16.5 us, beside 4 us.
+    assert finding.share == pytest.approx(3.25 / 17.25, abs=0.015)
+
+
+def test_every_third_call_is_slow_wherever_it_begins() -> None:
+    def body(call: int, _: Track) -> Steps:
+        yield Work("math", 17_000 if call % 3 == 1 else 10_000)
+
+    (finding,) = on_one_rank(14, body).findings
+    assert (finding.when, finding.calls) == (When.PERIODIC, (1, 4, 7, 10, 13))
+
+
+def test_a_second_phase_of_a_region_is_no_slow_event() -> None:
+    def body(_: int, __: Track) -> Steps:
+        for took in (1500, 1500, 1500, 5000, 5000):
+            yield Work("math", took)
+
+    assert on_one_rank(10, body).findings == ()
+
+
+def test_more_items_everywhere_in_every_second_call_are_nothing_to_balance() -> None:
+    def body(call: int, _: Track) -> Steps:
+        for _ in range(6 if call % 2 else 3):
+            yield Work("math", 1500)
+
+    assert on_one_rank(12, body).findings == ()
 
 
 def test_where_nothing_takes_any_time_nothing_stands_out() -> None:

@@ -58,7 +58,8 @@ def candidates_of(basis: Basis, left_out: frozenset[Kind] = frozenset()) -> list
         for kind in kinds:
             found += kind.candidates(comparable)
     # What is usual would hide what is not: both shorten the same calls.
-    return [c for c in joined(basis, found) if c.saved_ns.sum() > 0 and not is_usual(basis, c)]
+    unusual = [candidate for candidate in found if not is_usual(basis, candidate)]
+    return [candidate for candidate in joined(basis, unusual) if candidate.saved_ns.sum() > 0]
 
 
 def _is_part(one: Candidate, other: Candidate) -> bool:

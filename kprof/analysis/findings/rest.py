@@ -13,7 +13,13 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.explanation import Explanation
 from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.found import Ingredient, Rest, limit_in_front
-from kprof.analysis.findings.thresholds import IS_LITTLE, LEAST_GAIN, LEAST_PART, NEAR_CEILING
+from kprof.analysis.findings.thresholds import (
+    IS_LITTLE,
+    LEAST_GAIN,
+    LEAST_GAIN_ONCE,
+    LEAST_PART,
+    NEAR_CEILING,
+)
 from kprof.analysis.replay.critical_path import critical_regions
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_efficiency
@@ -51,7 +57,7 @@ def rest_of(
     is_design = limit_in_front(rest, findings) is not None
     if findings:
         text = _after_findings(rest, explanation.total_ns)
-    elif rest.is_busy and not below:
+    elif rest.is_busy and not below and not (seen and seen[0].share >= LEAST_GAIN_ONCE):
         work = "the blocks in use do" if is_design else "blocks do"
         else_ = " else" if is_design else ""
         text = f"Nothing{else_} stands out: {work} useful work {percent(useful or 0.0)} of the time"

@@ -88,8 +88,9 @@ LEAST_SPREAD: Final = 0.01
 LEAST_SPREAD_BETWEEN: Final = 0.02
 # Of so many places in a call on, calls are compared by their places. chance: of fewer, no median.
 LEAST_PLACES_OF_CALL: Final = 4
-# What all places have in more than this part of the calls is another size of call. judged: a third.
-OTHER_SIZES: Final = 1 / 3
+# What all places have in more than this part of the calls is another size of call. judged: every
+# third call may be slow, and of 14 these are 5; of two sizes, the larger is every second one.
+OTHER_SIZES: Final = 0.38
 # Fewer are slow calls, not sizes, if they are so many times as far above the others (in logarithms)
 # as those are apart. judged: two calls 30 times slower were 12 times; sizes that double are once.
 FAR_ABOVE: Final = 3.0
@@ -126,9 +127,9 @@ ONCE_RATIO: Final = 5.0
 FEW_RATIO: Final = 2.5
 # Less is no chance either if none of the others takes nearly as many times as long (this part of
 # the logarithm), and this is less likely where one element in 500 does. chance: the only one of
-# 3 300, two in one of 30 places, or 7 in 8 calls, one in each. accuracy: balanced runs in which
-# one event in 500 takes two to four times as long.
-UNLIKELY: Final = 0.01
+# 1 800, two in one of 3 places, or 5 in 8 calls, one in each. accuracy: of 997 balanced runs, many
+# with events of two to four times the length, 2 have a finding, and a block slow once is named.
+UNLIKELY: Final = 0.1
 RARE: Final = 1 / 500
 NEARLY_AS_MUCH: Final = 0.7
 # It is not rare from this share of the calls on. accuracy: causes in 3 of 20 calls.

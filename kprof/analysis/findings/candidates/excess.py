@@ -126,19 +126,39 @@ def sizes_of_calls(cells: Cells) -> Floats:
     """How many times as long all places of a cell's call take as in the smallest calls; 1 unless
     many calls differ: then they are of several sizes, and only places of one call compare."""
     same = np.ones(len(cells.call))
-    number, count = _comparable_calls(cells)
-    if count < 2:
+    number, size, error = _lengths_of_calls(cells)
+    if len(size) < 2:
         return same
-    mean = np.log(cells.sum_ns / cells.count)
-    low = np.array([np.quantile(mean[number == n], LOW, method="lower") for n in range(count)])
-    size = _without_far_ones(low - np.quantile(low, LOWEST, method="lower"))
-    lowest = np.array([np.quantile(mean[number == n], LOWEST * LOW) for n in range(count)])
-    error = float(np.median(low - lowest)) / np.sqrt(max(1.0, LOW * len(same) / count))
+    size = _without_far_ones(size - np.quantile(size, LOWEST, method="lower"))
     is_other = size > max(np.log(UNEVEN), SIGMAS * error)
     if is_other.mean() <= OTHER_SIZES or grows(size):
         return same
     sizes: Floats = np.exp(size)[number]
     return sizes
+
+
+def growth_of_calls(cells: Cells, num_calls: int) -> Deviation | None:
+    """What all places take longer than in the shortest call, where that grows from call to call."""
+    _, length, error = _lengths_of_calls(cells)
+    if len(length) != num_calls or not grows(length):
+        return None
+    excess = length - length.min()
+    if excess.max() < max(np.log(UNEVEN), SIGMAS * error):
+        return None
+    return Deviation(ALL, ALL, excess > 0, excess)
+
+
+def _lengths_of_calls(cells: Cells) -> tuple[Ints, Floats, float]:
+    """By cell the number of its call; how long the faster places take in each call, as a logarithm,
+    and how well that is known. No calls where they cannot be compared."""
+    number, count = _comparable_calls(cells)
+    if count == 0:
+        return number, np.zeros(0), 0.0
+    mean = np.log(cells.sum_ns / cells.count)
+    low = np.array([np.quantile(mean[number == n], LOW, method="lower") for n in range(count)])
+    lowest = np.array([np.quantile(mean[number == n], LOWEST * LOW) for n in range(count)])
+    error = float(np.median(low - lowest)) / np.sqrt(max(1.0, LOW * len(number) / count))
+    return number, low, error
 
 
 def _without_far_ones(size: Floats) -> Floats:

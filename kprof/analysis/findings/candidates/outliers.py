@@ -73,7 +73,10 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
             return []
         position = ""
     if is_periodic and not position:
-        period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
+        turn = elements.turn[one.chosen]
+        period = _period(turn[is_out], int(turn.max()) + 1)
+        if period == 0 and _are_same_turns(turn, is_out):
+            return []
     everywhere = (Place(ALL, ALL),)
     found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
     return [without_chance(one.basis, replace(found, period=period, position=position))]
@@ -186,6 +189,13 @@ def _position(one: Comparable, is_out: Bools) -> str:
         if (is_there == is_out)[is_there | is_out].mean() >= NEARLY_ALL_COLD:
             return name
     return ""
+
+
+def _are_same_turns(turn: Ints, is_out: Bools) -> bool:
+    """Whether they are at the same turns of nearly all tracks: another phase of the kernel under
+    the same name."""
+    share = np.bincount(turn, weights=is_out) / np.maximum(1, np.bincount(turn))
+    return bool(((share[turn] > 0.5) == is_out).mean() >= NEARLY_ALL_COLD)
 
 
 def _period(turns: Ints, num_turns: int) -> int:

@@ -26,7 +26,7 @@ from kprof.analysis.findings.counts import (
     uneven_ranks,
 )
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
-from kprof.analysis.findings.thresholds import FLOOR
+from kprof.analysis.findings.thresholds import FLOOR, OTHER_SIZES
 from kprof.analysis.findings.when import When
 from kprof.analysis.replay.columns import grouped, turns_of
 from kprof.analysis.replay.elements import Family
@@ -198,6 +198,10 @@ def _places_with_more(
     floor_ns = FLOOR * one.basis.call_ns
     deviations, _ = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5)
     for deviation in _as_counted(deviations, count):
+        is_often = deviation.calls.sum() > OTHER_SIZES * one.basis.num_calls
+        if is_often and deviation.first == deviation.second == ALL:
+            # Calls of another size: there is nothing to balance.
+            continue
         is_in_cell = members(cells, deviation)
         # Five items cannot be dealt out over four blocks so that none has two.
         if count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
