@@ -75,7 +75,7 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
     if is_periodic and not position:
         turn = elements.turn[one.chosen]
         period = _period(turn[is_out], int(turn.max()) + 1)
-        if period == 0 and _are_same_turns(turn, is_out):
+        if _is_phase(turn, is_out):
             return []
     everywhere = (Place(ALL, ALL),)
     found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
@@ -191,11 +191,13 @@ def _position(one: Comparable, is_out: Bools) -> str:
     return ""
 
 
-def _are_same_turns(turn: Ints, is_out: Bools) -> bool:
-    """Whether they are at the same turns of nearly all tracks: another phase of the kernel under
-    the same name."""
+def _is_phase(turn: Ints, is_out: Bools) -> bool:
+    """Whether they are at the same turns of nearly all tracks, and not every n-th: another phase of
+    the kernel under the same name."""
     share = np.bincount(turn, weights=is_out) / np.maximum(1, np.bincount(turn))
-    return bool(((share[turn] > 0.5) == is_out).mean() >= NEARLY_ALL_COLD)
+    turns = np.flatnonzero(share > 0.5)
+    are_same = ((share[turn] > 0.5) == is_out).mean() >= NEARLY_ALL_COLD
+    return bool(are_same) and len(turns) > 0 and _period(turns, len(share)) == 0
 
 
 def _period(turns: Ints, num_turns: int) -> int:
