@@ -40,6 +40,7 @@ def slow_places(one: Comparable) -> list[Candidate]:
     size, growth = sizes_of_calls(cells), growth_of_calls(cells, one.basis.num_calls)
     found = []
     if growth is not None:
+        # Of all elements alike: none of them is slow beside the others of its call.
         saved = saved_by(cells, cell, value, growth, float("inf"), floor_ns)
         found += slow_candidate(one, growth, _place(one, growth), chosen, saved, cell)
         size = np.exp(growth.excess)[cells.call]
