@@ -122,30 +122,25 @@ def find_deviations(
     return deviations_of(cells, y, sigma, num_calls), usual
 
 
-def sizes_of_calls(cells: Cells) -> Floats:
+def sizes_of_calls(cells: Cells, num_calls: int) -> tuple[Floats, Deviation | None]:
     """How many times as long all places of a cell's call take as in the smallest calls; 1 unless
-    many calls differ: then they are of several sizes, and only places of one call compare."""
+    many calls differ: then they are of several sizes, and only places of one call compare.
+
+    With that, what all places take longer than in the shortest call, where it grows from call to
+    call.
+    """
     same = np.ones(len(cells.call))
-    number, size, error = _lengths_of_calls(cells)
-    if len(size) < 2:
-        return same
-    size = _without_far_ones(size - np.quantile(size, LOWEST, method="lower"))
-    is_other = size > max(np.log(UNEVEN), SIGMAS * error)
-    if is_other.mean() <= OTHER_SIZES or grows(size):
-        return same
-    sizes: Floats = np.exp(size)[number]
-    return sizes
-
-
-def growth_of_calls(cells: Cells, num_calls: int) -> Deviation | None:
-    """What all places take longer than in the shortest call, where that grows from call to call."""
-    _, length, error = _lengths_of_calls(cells)
-    if len(length) != num_calls or not grows(length):
-        return None
+    number, length, error = _lengths_of_calls(cells)
+    if len(length) < 2:
+        return same, None
+    least = max(np.log(UNEVEN), SIGMAS * error)
     excess = length - length.min()
-    if excess.max() < max(np.log(UNEVEN), SIGMAS * error):
-        return None
-    return Deviation(ALL, ALL, excess > 0, excess)
+    if len(length) == num_calls and grows(length) and excess.max() >= least:
+        return np.exp(excess)[number], Deviation(ALL, ALL, excess > 0, excess)
+    size = _without_far_ones(length - np.quantile(length, LOWEST, method="lower"))
+    if (size > least).mean() <= OTHER_SIZES or grows(size):
+        return same, None
+    return np.exp(size)[number], None
 
 
 def _lengths_of_calls(cells: Cells) -> tuple[Ints, Floats, float]:

@@ -14,7 +14,6 @@ from kprof.analysis.findings.candidates.excess import (
     cells_of,
     cells_of_elements,
     find_deviations,
-    growth_of_calls,
     sizes_of_calls,
 )
 from kprof.analysis.findings.thresholds import (
@@ -37,13 +36,12 @@ def slow_places(one: Comparable) -> list[Candidate]:
     if len(chosen) < 2 or one.family is Family.TRAVEL:
         return []
     cells, cell = cells_of_elements(elements, chosen, value)
-    size, growth = sizes_of_calls(cells), growth_of_calls(cells, one.basis.num_calls)
+    size, growth = sizes_of_calls(cells, one.basis.num_calls)
     found = []
     if growth is not None:
         # Of all elements alike: none of them is slow beside the others of its call.
         saved = saved_by(cells, cell, value, growth, float("inf"), floor_ns)
         found += slow_candidate(one, growth, _place(one, growth), chosen, saved, cell)
-        size = np.exp(growth.excess)[cells.call]
     cells, value = replace(cells, sum_ns=cells.sum_ns / size), value / size[cell]
     spread = log_spread(value, floor_ns / float(cells.count.mean()))
     deviations, usual_ns = find_deviations(cells, floor_ns, one.basis.num_calls, spread)
