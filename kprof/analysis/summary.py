@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pandas as pd
 
 from kprof.capture.directory import EVENT_OPEN
+from kprof.capture.footers import first_line
 from kprof.capture.manifest import RankInfo
 from kprof.capture.names import summary_file_name
 from kprof.capture.rank_summary import (
@@ -189,7 +190,8 @@ def _make_parts(summary: Summary, report: Progress) -> None:
                 summary.frame(statement)
         except SelectionError as error:
             # The query is ours.
-            why = str(error).removeprefix("the query was refused: ")
+            cause = error.__cause__
+            why = first_line(cause if isinstance(cause, Exception) else error)
             raise CorruptCaptureError(
                 f"summing up the events failed: {why}; record again or restore the capture"
             ) from error
