@@ -18,7 +18,7 @@ import importlib.util
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,7 @@ from kprof.abi import RECORDS_PER_CHUNK
 from kprof.devices.gpu import is_capturing
 from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
-from kprof.recording.endings.complaints import complain
+from kprof.recording.endings.complaints import complain, complain_once
 from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import recorder as process_recorder
@@ -214,16 +214,14 @@ def _tell(tuner: Any, error: Exception) -> None:
     complain(f"{_name_of(tuner)} of torch.compile is not recorded: {reason}")
 
 
-@cache
 def _tell_of_cpp() -> None:
-    complain(
+    complain_once(
         "kernels of torch.compile that C++ launches (cpp_wrapper, AOTInductor) are not recorded"
     )
 
 
-@cache
 def _tell_of_capture() -> None:
-    complain(
+    complain_once(
         "kernels of torch.compile that are launched for the first time while a graph is captured "
         "are not recorded in it; launch everything once before"
     )

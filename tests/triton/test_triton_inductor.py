@@ -26,6 +26,7 @@ import triton  # noqa: E402
 from in_process import run_kprof  # noqa: E402
 from kprof.errors import TargetError  # noqa: E402
 from kprof.recording.arenas.turns import Room  # noqa: E402
+from kprof.recording.endings import complaints  # noqa: E402
 from kprof.recording.launcher.record import session  # noqa: E402
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer  # noqa: E402
 from kprof.recording.rank import process  # noqa: E402
@@ -465,7 +466,7 @@ def test_nothing_of_ours_happens_while_a_graph_is_captured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The copy is made at the first launch that is not captured; a line says what is missing."""
-    inductor._tell_of_capture.cache_clear()
+    complaints.complain_once.cache_clear()
     launched.failing |= set(STEPS)
     tuner = tuners(launched)
     monkeypatch.setattr(inductor, "is_capturing", lambda: True)
@@ -558,7 +559,7 @@ def test_kernels_that_cpp_launches_are_named_once(
     tuners: Any, launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Inductor launches them once from Python, and keeps the code of that launch."""
-    inductor._tell_of_cpp.cache_clear()
+    complaints.complain_once.cache_clear()
     for _ in range(2):
         tuner = tuners(launched)
         tuner.launchers[0].store_cubin = True
@@ -579,7 +580,7 @@ def test_a_gpu_that_the_recorder_is_not_for_is_left_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A second one; or all of them, where a program has called kprof.recorder() before."""
-    process._tell_of_device.cache_clear()
+    complaints.complain_once.cache_clear()
     recorder.device = recorded
     for device in (1, 0, 0):
         tuner = tuners(launched)

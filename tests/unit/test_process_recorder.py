@@ -11,6 +11,7 @@ import pytest
 
 from kprof.devices import apart, gpu
 from kprof.errors import CaptureError, NoRoomError
+from kprof.recording.endings import complaints
 from kprof.recording.launcher.sessions import session
 from kprof.recording.rank import process, saver
 from kprof.recording.rank.null_recorder import NullRecorder
@@ -38,7 +39,7 @@ class Opened(NullRecorder):
 @pytest.fixture
 def under_kprof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Opened]:
     """As in a workload whose GPU is another one's."""
-    process._tell_of_capture.cache_clear()
+    complaints.complain_once.cache_clear()
     monkeypatch.setenv(process.RECORD_DIR_VARIABLE, str(tmp_path))
     monkeypatch.setattr(process, "Recorder", Opened)
     monkeypatch.setattr(process, "_process_recorder", None)
@@ -155,7 +156,7 @@ def test_kernels_of_another_gpu_do_not_get_it(
     under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its memory is a fault there, which would end the program."""
-    process._tell_of_device.cache_clear()
+    complaints.complain_once.cache_clear()
     monkeypatch.setattr(under_kprof, "device", "cuda:0")
     monkeypatch.setattr(gpu, "with_number", lambda name: name if ":" in name else "cuda:0")
     first = process.recorder(rank=0, device="cuda:0")
@@ -170,7 +171,7 @@ def test_kernels_of_a_gpu_do_not_get_the_recorder_of_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """kprof.recorder() without a device is one of the CPU target."""
-    process._tell_of_device.cache_clear()
+    complaints.complain_once.cache_clear()
     with session(tmp_path / "run.kprof") as active:
         assert process.recorder() is active
         assert not process.recorder(device="cuda:0").is_recording

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,12 @@ def complain(text: str) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"kprof: {' '.join(text.split())}\n")
         sys.stderr.flush()
+
+
+@functools.cache
+def complain_once(text: str) -> None:
+    """The same, unless this process has said it before."""
+    complain(text)
 
 
 def tell(directory: Path, message: str | GaveUp) -> bool:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -191,10 +191,9 @@ def _for_kernels_on(device: str, active: AnyRecorder) -> AnyRecorder:
     return NullRecorder()
 
 
-@cache
 def _tell_of_device(device: str, recorded: str) -> None:
     hint = "; name it at first: kprof.recorder(device='cuda')" if recorded == "cpu" else ""
-    complaints.complain(
+    complaints.complain_once(
         f"what runs on {device} is not recorded: a process records one device, this one "
         f"{recorded}{hint}"
     )
@@ -253,9 +252,8 @@ def delays_of_environment() -> Delays | None:
     return msgspec.json.decode(text, type=Delays)
 
 
-@cache
 def _tell_of_capture() -> None:
-    complaints.complain(
+    complaints.complain_once(
         "launches in a graph are not recorded, because the first launch came while it was "
         "captured; launch once before the capture, or call kprof.recorder(device=...)"
     )
