@@ -48,21 +48,21 @@ def _wrap(module: ModuleType) -> None:
     nothing."""
     original = module.CachingAutotuner.run
     # What launches from the first launch on.
-    launch: Any = []
+    launch: Any = None
 
     def first_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal launch
         # Whoever took this function before the first launch calls it again: max-autotune does.
-        if not launch:
-            launch.append(original)
-            module.CachingAutotuner.run = original
+        if launch is None:
+            launch = module.CachingAutotuner.run = original
             try:
                 from kprof.triton.inductor import wrap_launcher
 
                 wrap_launcher(module)
             except Exception as error:
                 sys.stderr.write(f"kprof: kernels of torch.compile are not recorded: {error}\n")
-            launch[0] = module.CachingAutotuner.run
-        return launch[0](tuner, *args, **kwargs)
+            launch = module.CachingAutotuner.run
+        return launch(tuner, *args, **kwargs)
 
     module.CachingAutotuner.run = first_run
 
