@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from math import prod
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -436,17 +436,23 @@ def test_the_copy_has_the_instructions_of_the_kernel(name: str, *, debug: bool) 
     assert copy.asm["cubin"] != plain.asm["cubin"]
 
 
-@pytest.mark.parametrize("is_static", [False, True])
-def test_inductor_gets_the_copy_without_compiling_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_static: bool
-) -> None:
-    """The kernel's own code comes from Triton's cache. It is launched as if it had been compiled."""
+@pytest.fixture
+def inductor_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """Kernels as Inductor writes them, which are compiled here without a GPU, into a cache of their own."""
     require_tested_torch()
-    import inductor_kernel
+    import inductor_kernel as kernels
     from torch._inductor.runtime import triton_helpers
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    return kernels
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_inductor_gets_the_copy_without_compiling_it(
+    monkeypatch: pytest.MonkeyPatch, inductor_kernel: ModuleType, *, is_static: bool
+) -> None:
+    """The kernel's own code comes from Triton's cache. It is launched as if it had been compiled."""
     tuner, config = inductor_kernel.rotated, inductor_kernel.rotated.configs[0]
     with torch._inductor.config.patch(use_static_triton_launcher=is_static):
         tuner._precompile_config(config)
@@ -481,16 +487,11 @@ def test_inductor_gets_the_copy_without_compiling_it(
 
 
 def test_the_code_is_that_of_the_kernel_which_inductor_launches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inductor_kernel: ModuleType
 ) -> None:
     """A compile worker has made it, for torch's ptxas: Triton would look for another one here, and compile that."""
-    require_tested_torch()
-    import inductor_kernel
-    from torch._inductor.runtime import triton_helpers
     from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
 
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
     tuner, config = inductor_kernel.doubled, inductor_kernel.doubled.configs[0]
     end_for(SM_90)
     with torch._inductor.config.patch(use_static_triton_launcher=False):
@@ -586,15 +587,11 @@ def test_without_its_code_a_kernel_is_left_alone(
 
 
 def test_a_kernel_that_is_left_alone_is_not_logged_by_inductor(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, inductor_kernel: ModuleType
 ) -> None:
     """It would log a traceback and the source, as of a kernel that does not compile."""
-    require_tested_torch()
-    import inductor_kernel
-    from torch._inductor.runtime import triton_helpers, triton_heuristics
+    from torch._inductor.runtime import triton_heuristics
 
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
     monkeypatch.setattr(triton.knobs.compilation, "store_binary_only", value=True)
     logged: list[str] = []
     monkeypatch.setattr(
