@@ -1,6 +1,6 @@
 """docs/a_hang.md, followed: the planted mistake hangs, kprof says what the page says, and the mend works.
 
-What the page shows of a terminal is compared without the times and the Python stacks.
+What the page shows of a terminal is compared without the times and the Python stacks, what flags hold by the report.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from kprof.hangs.report import read_hang
 from kprof.recording.launcher.stopping import processes_of
 
 pytestmark = pytest.mark.slow
-_TIMES = re.compile(r"(for|after) \d+ s")
+_TIMES = re.compile(r" for \d+ s")
+_FLAG = re.compile(r"call (\d+) .*; its flag holds (\d+), it waits for (\d+)")
 
 
 def lines_to_compare(text: str) -> list[str]:
-    """The lines of kprof about waits."""
+    """The lines of kprof about waits, up to the call that a wait is in."""
     said = [line for line in text.splitlines() if "call " in line and line.startswith("kprof: ")]
-    return [_TIMES.sub(r"\1 N s", line) for line in said]
+    return [_TIMES.sub("", line).partition("): still waiting")[0].rstrip(")") for line in said]
 
 
 def hang(reader: Reader, block: Block) -> str:
@@ -71,7 +72,11 @@ def test_the_hang_is_found_and_mended(tmp_path: Path) -> None:
     reader.follow(blocks[:at])
     printed = hang(reader, blocks[at])
     first, after = blocks[at + 1], blocks[at + 2]
-    assert set(lines_to_compare(first.text)) <= set(lines_to_compare(printed))
+    assert set(lines_to_compare(first.text)) <= set(lines_to_compare(printed)), printed
+    found = read_hang(reader.folder / "hung.kprof")
+    assert found is not None
+    flags = sorted((wait.ordinal, wait.held, wait.wanted) for wait in found.waits)
+    assert flags == sorted(tuple(map(int, each)) for each in _FLAG.findall(first.text))
     assert after.text in printed
     assert "finding  The run hung, and had stood still for" in printed
     reader.follow(blocks[at + 3 :])
