@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import pytest
+
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.analysis.findings.differences import By, Difference
+from patterns.classes import CLASSES, draw
 from synthetic import TraceBuilder
 
 NUM_CALLS, NUM_RANKS, NUM_BLOCKS = 6, 4, 8
@@ -65,3 +69,17 @@ def test_what_a_finding_takes_away_is_not_compared() -> None:
     found = analysis.find(Summary.of(build.trace()))
     assert [finding.ranks for finding in found.findings] == [(3,)]
     assert found.rest.differences == ()
+
+
+def test_one_long_event_that_may_be_chance_is_stated() -> None:
+    """Of few events one in 500 may be long: no cause, but not nothing either."""
+    case = draw("cliff", np.random.default_rng([771234, 19, sorted(CLASSES).index("cliff")]))
+    found = analysis.find(Summary.of(case.trace(case.run(case.everything))))
+    assert not found.findings
+    largest = found.rest.differences[0]
+    assert (largest.by, largest.slow) == (By.EVENT, (0, 1, 1))
+    assert largest.share == pytest.approx(0.27, abs=0.01)
+    assert found.rest.sentence == (
+        "One event stands out, perhaps by chance: math takes 4.3x as long as usual once "
+        "(rank 0, block 1, call 1): up to 27 %"
+    )

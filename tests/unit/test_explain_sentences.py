@@ -195,7 +195,8 @@ def test_what_is_no_block_and_what_pays_only_together_is_said(
 
 @pytest.mark.parametrize("by", By)
 def test_a_difference_names_the_slow_places_and_the_best_one(by: By) -> None:
-    one = Difference("send", False, by, (0, 2), 1, 8.84, 1e6, 0.4)
+    slow = (0, 2, 5) if by is By.EVENT else (0, 2)
+    one = Difference("send", False, by, slow, 1, 8.84, 1e6, 0.4)
     assert one.sentence.endswith(": up to 40 %")
     assert "8.8x as long" in one.sentence
     assert len(f"No place alone costs 3 %, but {one.sentence}".split()) <= MOST_WORDS

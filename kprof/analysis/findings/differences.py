@@ -7,6 +7,9 @@ tried at the level of its best rank, block, SM, position and call, and of the be
 call: which ranks are slow may change from call to call. Each is tried together with late starts,
 too: what is slow on the ranks that start first hides behind the last one, and the other way round.
 
+The longest event of a region is tried, too, at the usual length: where events were long by chance
+it is no cause, and still is what that call waited for.
+
 What a finding is about is not compared again: the finding says what is left of it.
 """
 
@@ -20,7 +23,15 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.findings.candidates.candidate import Basis
-from kprof.analysis.findings.thresholds import LEAST_GAIN, LEAST_KNOWN, SIGMAS, TOGETHER, UNEVEN
+from kprof.analysis.findings.thresholds import (
+    LEAST_ELEMENTS,
+    LEAST_GAIN,
+    LEAST_GAIN_ONCE,
+    LEAST_KNOWN,
+    SIGMAS,
+    TOGETHER,
+    UNEVEN,
+)
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Elements, Family, edit_of
 from kprof.analysis.replay.replay import Edit, Replay
@@ -41,6 +52,7 @@ class By(str, Enum):
     PROCESSOR = "SM"
     POSITION = "position"
     CALL = "call"
+    EVENT = "event"
 
 
 _AT: Final = {By.BLOCK: ("in", "block"), By.PROCESSOR: ("on", "SM"), By.CALL: ("in", "call")}
@@ -51,8 +63,9 @@ class Difference:
     """A region, or the gap before it, that takes `factor` times as long at `slow` as at `best`, and
     what all calls together would gain at most if it took as long as there everywhere.
 
-    By the ranks of a call, `best` is the one that is the best in most calls. If `with_starts`, the
-    gain is that with all ranks of a call starting at once, without which there is none.
+    By the ranks of a call, `best` is the one that is the best in most calls. By the event, `slow`
+    are its rank, block and call, and the rest is as usual (`best` is -1). If `with_starts`, the gain
+    is that with all ranks of a call starting at once, without which there is none.
     """
 
     region: str
@@ -70,7 +83,10 @@ class Difference:
         """dispatch/send takes 8.8x as long on ranks 0, 2 as on rank 1: up to 40 %"""
         what = f"the gap before {self.region}" if self.is_gap else self.region
         takes, where = "takes", ""
-        if self.by is By.POSITION:
+        if self.by is By.EVENT:
+            rank, block, call = self.slow
+            than = f"usual once (rank {rank}, block {block}, call {call})"
+        elif self.by is By.POSITION:
             what = f"{members('event', self.slow, _MOST_NAMED)} of {what}"
             takes = "takes" if len(self.slow) == 1 else "take"
             than = f"event {self.best}"
@@ -114,6 +130,10 @@ def _that_gain(
     gains = (ends[0] - ends[1:]).sum(axis=1).tolist()
     least_ns = LEAST_GAIN * _total_ns(basis)
     for one, alone, joint in zip(tried, gains[:count], gains[count:], strict=False):
+        if one.by is By.EVENT:
+            if alone >= LEAST_GAIN_ONCE * _total_ns(basis):
+                yield one, alone, False
+            continue
         by_starts = joint - max(0.0, alone) - max(0.0, gains[-1])
         if alone >= least_ns:
             yield one, alone, False
@@ -151,12 +171,25 @@ def _worth_trying(basis: Basis, is_whole: Bools) -> list[_Tried]:
             continue
         chosen = np.flatnonzero((elements.kind == number) & is_whole)
         for by in By:
-            at_best = _at_best(basis, number, by, chosen)
+            look = _longest if by is By.EVENT else _at_best
+            at_best = look(basis, number, by, chosen)
             if at_best is not None:
                 tried.append((_most_on_a_track(basis, at_best), at_best))
     least_ns = LEAST_GAIN * _total_ns(basis)
     tried = sorted(tried, key=lambda pair: -pair[0])[:_MOST_TRIED]
     return [at_best for bound, at_best in tried if bound >= least_ns]
+
+
+def _longest(basis: Basis, number: int, by: By, chosen: Ints) -> _Tried | None:
+    """The longest element of the class, where that is long."""
+    if len(chosen) < LEAST_ELEMENTS:
+        return None
+    value_ns = basis.elements.value_ns[chosen]
+    usual_ns = max(float(np.median(value_ns)), basis.least_ns(basis.classes[number].family))
+    longest = chosen[[value_ns.argmax()]]
+    saved_ns = basis.elements.value_ns[longest] - usual_ns
+    is_long = saved_ns[0] > (UNEVEN - 1) * usual_ns
+    return _Tried(number, by, -1, longest, longest, saved_ns) if is_long else None
 
 
 def _names(basis: Basis, by: By, chosen: Ints) -> Ints:
@@ -209,15 +242,20 @@ def _difference(basis: Basis, one: _Tried, gain_ns: float, with_starts: bool) ->
     is_slow = lost >= lost.max() / 2
     loses = is_slow[place] & (one.saved_ns > 0)
     value_ns, saved_ns = basis.elements.value_ns[one.chosen][loses].sum(), one.saved_ns[loses].sum()
-    slow = [int(name) for name in one.names[examples[is_slow]]]
+    slow = sorted(int(name) for name in one.names[examples[is_slow]])
+    best = one.best
     if one.by is By.CALL:
-        slow = [spans.ordinals[call] for call in slow]
+        slow, best = sorted(spans.ordinals[call] for call in slow), spans.ordinals[best]
+    elif one.by is By.EVENT:
+        elements, (at,) = basis.elements, one.chosen
+        ordinal = spans.ordinals[elements.call[at]]
+        slow = [int(elements.first[at]), int(elements.second[at]), ordinal]
     return Difference(
         region=spans.region_names[kind.region],
         is_gap=kind.family is Family.GAP,
         by=one.by,
-        slow=tuple(sorted(slow)),
-        best=spans.ordinals[one.best] if one.by is By.CALL else one.best,
+        slow=tuple(slow),
+        best=best,
         factor=float(value_ns / (value_ns - saved_ns)),
         gain_ns=gain_ns,
         share=gain_ns / max(1.0, _total_ns(basis)),

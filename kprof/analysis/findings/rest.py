@@ -10,6 +10,7 @@ from typing import Final
 
 from kprof.analysis.achieved import achieved_by_region
 from kprof.analysis.findings import words
+from kprof.analysis.findings.differences import By
 from kprof.analysis.findings.explanation import Explanation
 from kprof.analysis.findings.finding import Finding
 from kprof.analysis.findings.found import Ingredient, Rest, limit_in_front
@@ -62,6 +63,8 @@ def rest_of(
         else_ = " else" if is_design else ""
         text = f"Nothing{else_} stands out: {work} useful work {percent(useful or 0.0)} of the time"
         text += _speed(parts, "; ")
+    elif seen and seen[0].by is By.EVENT:
+        text = f"One event stands out, perhaps by chance: {seen[0].sentence}"
     elif seen:
         no_place = "No other place alone" if is_design else "No place alone"
         text = f"{no_place} costs {percent(explanation.least_share)}, but {seen[0].sentence}"

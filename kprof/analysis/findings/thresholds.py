@@ -127,9 +127,10 @@ ONCE_RATIO: Final = 5.0
 FEW_RATIO: Final = 2.5
 # Less is no chance either if none of the others takes nearly as many times as long (this part of
 # the logarithm), and this is less likely where one element in 500 does. chance: the only one of
-# 1 800, two in one of 3 places, or 5 in 8 calls, one in each. accuracy: of 997 balanced runs, many
-# with events of two to four times the length, 2 have a finding, and a block slow once is named.
-UNLIKELY: Final = 0.1
+# 950, two in one of 3 places, or 5 in 8 calls, one in each. accuracy: of 450 balanced runs, many
+# with events of two to four times the length, 1 has a finding (3 with 0.5), and a block slow once
+# is named in 38 of 40 (31 with 0.1).
+UNLIKELY: Final = 0.3
 RARE: Final = 1 / 500
 NEARLY_AS_MUCH: Final = 0.7
 # It is not rare from this share of the calls on. accuracy: causes in 3 of 20 calls.
