@@ -97,12 +97,28 @@ def slow_processors(one: Comparable) -> list[Candidate]:
         if deviation.first == ALL or deviation.second == ALL or deviation.calls.sum() < 2:
             continue
         saved = saved_by(cells, cell, one.value_ns, deviation, usual_ns, one.floor_ns)
-        if np.bincount(block, weights=saved).max() > MOSTLY_WITHIN * saved.sum():
-            # That block is slow, and not the SM that it runs on.
+        is_here = (rank == deviation.first) & (processor == deviation.second)
+        if _is_of_one_block(block[is_here], one.value_ns[is_here], saved[is_here]):
             continue
         place = Place(deviation.first, deviation.second, is_processor=True)
         found += slow_candidate(one, deviation, place, one.chosen, saved, cell)
     return found
+
+
+def _is_of_one_block(block: Ints, value_ns: Floats, saved_ns: Floats) -> bool:
+    """Whether what an SM loses is one block's, and others on it are not nearly as slow: that block
+    is slow, and not the SM."""
+    saved_by_block = np.bincount(block, weights=saved_ns)
+    most = int(saved_by_block.argmax())
+    if saved_by_block[most] <= MOSTLY_WITHIN * saved_ns.sum():
+        return False
+    is_its = block == most
+    if is_its.all():
+        return True
+    its_share, share_of_others = (
+        saved_ns[some].sum() / value_ns[some].sum() for some in (is_its, ~is_its)
+    )
+    return bool(share_of_others < MOSTLY_WITHIN * its_share)
 
 
 def _place(one: Comparable, deviation: Deviation) -> Place:
