@@ -13,15 +13,17 @@ def findings_of(build: TraceBuilder) -> tuple[Finding, ...]:
     return analysis.find(Summary.of(build.trace())).findings
 
 
-def cold_start(slow_turns: tuple[int, ...], num_blocks: int = 8) -> TraceBuilder:
-    """Calls in which some of the twelve events of every block take 9 us, the others 1."""
+def cold_start(
+    slow_turns: tuple[int, ...], num_blocks: int = 8, num_turns: int = 12
+) -> TraceBuilder:
+    """Calls in which some of the events of every block take 9 us, the others 1."""
     build = TraceBuilder('REGION(R_ADD, "add", compute)', 2)
     for launch in range(4):
         build.launch(launch, "kernel")
         for rank in range(2):
             for block in range(num_blocks):
                 now_ns = 1_000_000 * launch
-                for turn in range(12):
+                for turn in range(num_turns):
                     length_ns = 9_000 if turn in slow_turns else 1_000
                     build.span(rank, "add", now_ns, length_ns, block=block, launch=launch)
                     now_ns += length_ns
@@ -38,6 +40,12 @@ def test_a_cold_start_is_the_first_event_of_every_track() -> None:
         "The first add on every track is 9.0x slower than later ones; fixing it would save up to 40 %"
     )
     assert finding.where_ns is not None
+
+
+@pytest.mark.parametrize(("num_turns", "num_found"), [(2, 0), (3, 1), (5, 1)])
+def test_two_later_events_tell_a_cold_start(num_turns: int, num_found: int) -> None:
+    found = findings_of(cold_start((0,), num_turns=num_turns))
+    assert [finding.kind.name for finding in found] == ["cold_start"] * num_found
 
 
 @pytest.mark.parametrize("slow_turns", [(5,), (0, 6)])

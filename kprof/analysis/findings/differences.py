@@ -64,8 +64,8 @@ class Difference:
     what all calls together would gain at most if it took as long as there everywhere.
 
     By the ranks of a call, `best` is the one that is the best in most calls. By the event, `slow`
-    are its rank, block and call, and the rest is as usual (`best` is -1). If `with_starts`, the gain
-    is that with all ranks of a call starting at once, without which there is none.
+    are its rank, block and call, and `best` is -1: what is usual. If `with_starts`, the gain is
+    that with all ranks of a call starting at once, without which there is none.
     """
 
     region: str

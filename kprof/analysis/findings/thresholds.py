@@ -193,7 +193,10 @@ LEAST_TOLD: Final = 16
 
 # First events take so many times as long as later ones. As ITEM_RATIO: `skinny_gemm-ring` has 4.0.
 COLD_RATIO: Final = 2.0
-# So many later events on a track tell what is usual. chance: with fewer, every n-th event is first.
+# So many later events on a track, all as usual, tell that the first one is cold. chance: of two
+# uses of a region one is larger.
+LATER_THAN_COLD: Final = 2
+# So many tell every n-th event from the first or last one. chance: with fewer they are the same.
 LATER_PER_TRACK: Final = 7
 # This part of the first ones is slow, and of the later ones usual. In `skinny_gemm-ring` all are;
 # of an event in ten, later ones that are as slow would be every n-th.

@@ -10,7 +10,7 @@ from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.thresholds import (
     COLD_RATIO,
-    LATER_PER_TRACK,
+    LATER_THAN_COLD,
     LEAST_ELEMENTS,
     NEARLY_ALL_COLD,
 )
@@ -35,7 +35,7 @@ class ColdStart(Kind):
         is_first = elements.turn[chosen] == 0
         # Enough tracks, and enough later events on each to compare with.
         num_first = int(is_first.sum())
-        if num_first < LEAST_ELEMENTS or len(is_first) < (1 + LATER_PER_TRACK) * num_first:
+        if num_first < LEAST_ELEMENTS or len(is_first) < (1 + LATER_THAN_COLD) * num_first:
             return []
         usual_ns = max(float(np.median(value[~is_first])), comparable.least_ns)
         cold_ns = float(np.median(value[is_first]))
