@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,12 @@ from kprof.analysis.findings.candidates.grouping import _alike_groups
 from kprof.analysis.findings.greedy import Search, candidates_of
 from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
-from kprof.trace import Trace
 from patterns.machine import Machine, Steps, Track, Work
+from recorded import analysed
 from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
 
 pytestmark = pytest.mark.slow
 
-TRACES = Path(__file__).parents[2] / "traces"
 ALWAYS = (1.0,) * 12
 
 
@@ -134,7 +132,7 @@ def test_a_slow_rank_is_found_without_a_clock_in_common() -> None:
 
 
 def explained(name: str) -> tuple[Finding, ...]:
-    return explain_trace(Trace.open(TRACES / f"{name}.kprof")).findings
+    return analysed(name).found.findings
 
 
 def test_a_recording_names_the_next_steps_of_its_ladder() -> None:

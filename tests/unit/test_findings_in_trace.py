@@ -27,7 +27,7 @@ from synthetic import TraceBuilder
 pytestmark = pytest.mark.slow
 
 Processor = Callable[[Path], Any]
-LATE = Plant(send_late_ns={2: 30_000})
+VIEW = "kprof view 'my run.kprof'"
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,24 @@ def trace() -> Trace:
 @pytest.fixture(scope="module")
 def found(trace: Trace) -> Findings:
     return analysis.find(Summary.of(trace))
+
+
+@pytest.fixture(scope="module")
+def report(trace: Trace) -> reports.Report:
+    return reports.build(trace, view_command=VIEW)
+
+
+@pytest.fixture(scope="module")
+def late_sends() -> tuple[Trace, Finding]:
+    """Rank 2 does nothing for a while."""
+    trace = simulate(Plant(send_late_ns={2: 30_000}))
+    return trace, of_kind(analysis.find(Summary.of(trace)), "idle_gap")
+
+
+@pytest.fixture(scope="module")
+def late_start() -> tuple[Trace, Finding]:
+    trace = simulate(Plant(start_late_ns={5: 60_000}))
+    return trace, of_kind(analysis.find(Summary.of(trace)), "late_start")
 
 
 def of_kind(found: Findings, kind: str) -> Finding:
@@ -73,9 +91,10 @@ def test_a_heavy_block_shows_beside_an_ordinary_one() -> None:
     assert finding.tracks[1] != (4, 7)
 
 
-def test_a_rank_that_does_nothing_shows_beside_one_that_works() -> None:
-    trace = simulate(LATE)
-    finding = of_kind(analysis.find(Summary.of(trace)), "idle_gap")
+def test_a_rank_that_does_nothing_shows_beside_one_that_works(
+    late_sends: tuple[Trace, Finding],
+) -> None:
+    _, finding = late_sends
     assert finding.ranks == (2,)
     (rank, _), (other, _) = finding.tracks
     assert rank == 2
@@ -85,11 +104,8 @@ def test_a_rank_that_does_nothing_shows_beside_one_that_works() -> None:
     assert 2 not in wait.ranks
 
 
-def test_launch_skew_shows_on_the_lines_of_launches() -> None:
-    finding = of_kind(
-        analysis.find(Summary.of(simulate(Plant(start_late_ns={5: 60_000})))),
-        "late_start",
-    )
+def test_launch_skew_shows_on_the_lines_of_launches(late_start: tuple[Trace, Finding]) -> None:
+    _, finding = late_start
     (late, late_line), (other, other_line) = finding.tracks
     assert (late, late_line, other_line) == (5, -1, -1)
     assert other != 5
@@ -179,10 +195,9 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
 
 
 def test_a_link_on_launches_names_the_launches_of_its_rank(
-    tmp_path: Path, processor: Processor
+    late_start: tuple[Trace, Finding], tmp_path: Path, processor: Processor
 ) -> None:
-    trace = simulate(Plant(start_late_ns={5: 60_000}))
-    finding = of_kind(analysis.find(Summary.of(trace)), "late_start")
+    trace, finding = late_start
     place = place_of(finding)
     summary = write(trace, tmp_path / "trace.pftrace", pinned=place.pinned())
     track = link_to(trace, place, summary).tracks[0]
@@ -221,9 +236,8 @@ def test_tabs_are_only_of_what_there_is(tmp_path: Path) -> None:
     assert write_to_view(build.trace(), tmp_path / "trace.pftrace", found).queries == ()
 
 
-def test_a_finding_about_a_gap_selects_its_own_slice() -> None:
-    trace = simulate(LATE)
-    finding = of_kind(analysis.find(Summary.of(trace)), "idle_gap")
+def test_a_finding_about_a_gap_selects_its_own_slice(late_sends: tuple[Trace, Finding]) -> None:
+    trace, finding = late_sends
     assert finding.where_ns is not None
     summary = ExportSummary(Path(), 0, 0, 0, 0, last_ns=trace.window_ns()[1])
     link = link_to(trace, replace(place_of(finding), region=None), summary)
@@ -247,9 +261,8 @@ def test_a_finding_that_nothing_shows_has_no_window(found: Findings) -> None:
 
 
 def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(
-    trace: Trace, tmp_path: Path, processor: Processor
+    trace: Trace, report: reports.Report, tmp_path: Path, processor: Processor
 ) -> None:
-    report = reports.build(trace, view_command="kprof view 'my run.kprof'")
     embedded = reports.embed(trace, report)
     assert embedded is not None
     file = tmp_path / "trace.pftrace.gz"
@@ -269,9 +282,8 @@ def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(
     assert embedded.base64 in page
 
 
-def test_the_json_report_says_how_to_open_a_finding(trace: Trace) -> None:
-    report = reports.build(trace, view_command="kprof view run.kprof")
+def test_the_json_report_says_how_to_open_a_finding(report: reports.Report) -> None:
     document = json.loads(reports.to_json(report))
     first = document["findings"][0]
-    assert first["view"] == f"kprof view run.kprof --finding {first['id']}"
+    assert first["view"] == f"{VIEW} --finding {first['id']}"
     assert first["tracks"][0][0] == 3

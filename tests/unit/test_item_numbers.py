@@ -142,7 +142,7 @@ def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_o
 
 
 def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() -> None:
-    report = reports.build(recording("all_to_all-pipelined-4xH200-skew3-264blocks"))
+    report = reports.build_from(analysed("all_to_all-pipelined-4xH200-skew3-264blocks").summary)
     page = to_html(report)
     screen = page[page.index('id="verdict"') : page.index("<details")]
     assert screen.count("of a typical call is dispatch/send") == 1
@@ -151,7 +151,7 @@ def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() ->
 
 
 def test_the_matrix_says_which_waits_are_not_in_it() -> None:
-    report = reports.build(recording("all_reduce-oneshot_lock-4xH200"))
+    report = reports.build_from(analysed("all_reduce-oneshot_lock-4xH200").summary)
     locked = report.tables["waits_by_region"].set_index("region").loc["lock/acquire", "wait_ns"]
     said = f"Excludes {duration(locked)} of waits without a target rank, such as locks"
     assert report.waits_for_nobody == said

@@ -14,12 +14,8 @@ from kprof.analysis.findings.kinds import named
 from kprof.analysis.findings.places import place_of
 from kprof.report import in_trace
 from kprof.report.page import to_html
-from recorded import analysed, recording
+from recorded import analysed
 from synthetic import TraceBuilder
-
-
-def report_of(name: str) -> reports.Report:
-    return reports.build(recording(name))
 
 
 def test_ranks_that_start_late_in_turn_are_named_with_their_calls() -> None:
@@ -38,7 +34,7 @@ def test_ranks_that_start_late_in_turn_are_named_with_their_calls() -> None:
 def test_a_limit_in_the_headline_has_a_picture_and_a_place_in_the_trace(
     name: str, design: str
 ) -> None:
-    report = report_of(name)
+    report = reports.build_from(analysed(name).summary)
     shown = report.found.design
     assert shown is not None
     assert report.verdict == shown.sentence

@@ -257,7 +257,8 @@ def evil_report() -> Report:
 
 
 def test_names_with_html_in_them_are_escaped_everywhere() -> None:
-    page = to_html(evil_report())
+    report = evil_report()
+    page = to_html(report)
     assert "<script>alert" not in page
     assert "<img" not in page
     assert "&lt;script&gt;alert(1)" in page
@@ -265,7 +266,7 @@ def test_names_with_html_in_them_are_escaped_everywhere() -> None:
     assert page.count("<script>") == 1
     assert page.count('<script type="application/json">') == 2
     assert page.count("<script") == page.count("</script>") == 3
-    figures = all_figures(evil_report())
+    figures = all_figures(report)
     assert len(figures) > 5
     assert not any("<img" in figure.svg or "<b>c" in figure.svg for figure in figures)
 
