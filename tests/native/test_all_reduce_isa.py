@@ -12,7 +12,15 @@ from device_code import build_device_code
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
-from machine_code import HIP_ARCHS, disassemble, require, require_arch, tool, without_kprof
+from machine_code import (
+    HIP_ARCHS,
+    disassemble,
+    linked_device_code,
+    require,
+    require_arch,
+    tool,
+    without_kprof,
+)
 
 pytestmark = pytest.mark.native
 
@@ -31,7 +39,8 @@ def options(target: Target, arch: str = "", **defines: str) -> BuildOptions:
 def machine_code(target: Target, **defines: str) -> dict[str, list[str]]:
     """Instructions by kernel, without the functions that it calls, for the default architecture."""
     require(target)
-    code = build_device_code(ALL_REDUCE / "kernel.hip", options(target, **defines))
+    build = build_device_code if defines else linked_device_code
+    code = build(ALL_REDUCE / "kernel.hip", options(target, **defines))
     functions = disassemble(code, target)
     # A kernel's own copy of a function that it calls has both names, with a dollar sign between
     # them.
@@ -98,7 +107,7 @@ def without_phase_spans(source: str) -> str:
 
 def test_spills_nothing_to_memory_on_amd() -> None:
     require(Target.HIP)
-    code = build_device_code(ALL_REDUCE / "kernel.hip", options(Target.HIP))
+    code = linked_device_code(ALL_REDUCE / "kernel.hip", options(Target.HIP))
     command = [tool("llvm-readelf-19", "llvm-readelf"), "--notes", str(code)]
     notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for key in ("vgpr_spill_count", "private_segment_fixed_size"):
@@ -109,7 +118,7 @@ def test_spills_nothing_to_memory_on_amd() -> None:
 
 def test_blocks_of_512_threads_have_their_registers_on_nvidia() -> None:
     require(Target.CUDA)
-    code = build_device_code(ALL_REDUCE / "kernel.hip", options(Target.CUDA))
+    code = linked_device_code(ALL_REDUCE / "kernel.hip", options(Target.CUDA))
     command = [tool("cuobjdump"), "--dump-resource-usage", str(code)]
     usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers = [int(value) for value in re.findall(r"REG:(\d+)", usage)]

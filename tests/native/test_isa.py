@@ -21,6 +21,7 @@ from machine_code import (
     PINGPONG,
     count,
     disassemble,
+    linked_device_code,
     only_kernel,
     probe,
     require,
@@ -41,9 +42,7 @@ SYSTEM_STORE = re.compile(r"(flat|global)_store_dword(x2)? .*sc0 sc1")
 
 
 def all_to_all_options(target: Target, arch: str = "", **defines: str) -> BuildOptions:
-    return BuildOptions(
-        target, arch, tuple(defines.items()), (DEVICE_DIR, ALL_TO_ALL), sanitizers=()
-    )
+    return BuildOptions(target, arch, tuple(defines.items()), (DEVICE_DIR,), sanitizers=())
 
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)
@@ -79,7 +78,7 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_
     compiled_out = build_device_code(
         ALL_TO_ALL / "kernel.hip", all_to_all_options(target, KPROF_ENABLED="0")
     )
-    instrumented = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target))
+    instrumented = linked_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target))
     expected = list(disassemble(uninstrumented, target).values())
     assert len(expected) >= NUM_KERNELS
     assert sorted(disassemble(compiled_out, target).values()) == sorted(expected)
@@ -196,7 +195,7 @@ def readings_per_clock(without: list[str]) -> int:
 
 def test_all_to_all_spills_nothing_to_memory_on_amd() -> None:
     require(Target.HIP)
-    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
+    code = linked_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
     command = [tool("llvm-readelf-19", "llvm-readelf"), "--notes", str(code)]
     notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # Scalar registers may go to lanes of a vector register: that is neither memory nor a wait.
@@ -212,7 +211,7 @@ def test_all_to_all_spills_nothing_to_memory_on_amd() -> None:
 
 def test_all_to_all_spills_nothing_on_nvidia() -> None:
     require(Target.CUDA)
-    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.CUDA))
+    code = linked_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.CUDA))
     command = [tool("cuobjdump"), "-res-usage", str(code)]
     usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     stacks = [int(value) for value in re.findall(r"STACK:(\d+)", usage)]
@@ -224,7 +223,7 @@ def test_all_to_all_spills_nothing_on_nvidia() -> None:
 @pytest.mark.parametrize("kernel", ["dispatch_send", "combine_send", "dispatch_flag", "pipelined"])
 def test_all_to_all_publishes_with_a_system_fence_before_the_flag(kernel: str) -> None:
     require(Target.HIP)
-    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
+    code = linked_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
     bodies = [
         body
         for name, body in disassemble(code, Target.HIP).items()
@@ -246,7 +245,7 @@ def test_all_to_all_publishes_with_a_system_fence_before_the_flag(kernel: str) -
 def test_rows_move_as_global_memory_on_amd() -> None:
     """A flat store also counts as one of LDS, and clang 19 waits for each before the next."""
     require(Target.HIP)
-    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
+    code = linked_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
     stores = [line for body in disassemble(code, Target.HIP).values() for line in body]
     assert count(stores, r"^global_store_dwordx4") > 0
     assert count(stores, r"^flat_store_dwordx4") == 0

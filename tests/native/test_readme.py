@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from device_code import build_device_code
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
@@ -32,5 +31,4 @@ def test_kernel_of_the_readme_compiles(target: Target, tmp_path: Path) -> None:
     if find_compiler(target) is None:
         pytest.skip(f"no compiler for {target.value}: see `kprof doctor`")
     source = write_sources(tmp_path)
-    assert build_device_code(source, BuildOptions(target, sanitizers=())).exists()
     assert build_library(source, BuildOptions(target, sanitizers=())).exists()

@@ -13,7 +13,7 @@ from device_code import build_device_code
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
-from machine_code import disassemble, require, tool, without_kprof
+from machine_code import disassemble, linked_device_code, require, tool, without_kprof
 
 pytestmark = pytest.mark.native
 
@@ -40,7 +40,9 @@ def options(target: Target, **defines: str) -> BuildOptions:
 
 def device_code(source: str, target: Target, **defines: str) -> Path:
     require(target)
-    return build_device_code(KERNELS / source / "kernel.hip", options(target, **defines))
+    # For NVIDIA another architecture is linked.
+    build = linked_device_code if target is Target.HIP and not defines else build_device_code
+    return build(KERNELS / source / "kernel.hip", options(target, **defines))
 
 
 @pytest.mark.sampled(3)

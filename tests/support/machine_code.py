@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from device_code import build_device_code
 
 from kept_sources import kept_source
-from kprof.devices.build import BuildOptions
+from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
 
+BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
 HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
 
@@ -55,6 +59,39 @@ def tool(*names: str) -> str:
     if found is None:
         pytest.skip(f"none of {', '.join(names)} is installed")
     return found
+
+
+def linked_device_code(source: Path, options: BuildOptions) -> Path:
+    """What `build_device_code` makes, taken out of the library: of kernels that tests link and load, too. Compiling their
+    device side alone takes as long again, up to 20 s."""
+    library = build_library(source, replace(options, arch=options.archs[0]))
+    place = library.with_suffix(".device")
+    if not place.exists():
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            code = Path(folder) / "code"
+            if options.target is Target.HIP:
+                code.write_bytes(bundled(library.read_bytes()))
+            else:
+                command = [tool("cuobjdump"), "-xelf", "all", str(library)]
+                subprocess.run(command, cwd=folder, capture_output=True, check=True)
+                # The linker's own one is empty.
+                code = max(Path(folder).glob("*.cubin"), key=lambda file: file.stat().st_size)
+            code.replace(place)
+    return place
+
+
+def bundled(library: bytes) -> bytes:
+    """The code object of a HIP library for one architecture: see the documentation of clang-offload-bundler."""
+    begin = library.index(BUNDLE)
+    at = begin + len(BUNDLE) + 8
+    found = []
+    for _ in range(*struct.unpack_from("<Q", library, at - 8)):
+        offset, size, length = struct.unpack_from("<3Q", library, at)
+        if library[at + 24 :].startswith(b"hip"):
+            found.append(library[begin + offset : begin + offset + size])
+        at += 24 + length
+    (code,) = found
+    return code
 
 
 def disassemble(code: Path, target: Target) -> dict[str, list[str]]:
