@@ -59,6 +59,7 @@ def kernels_named(functions: dict[str, list[str]], *names: str) -> list[list[str
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", HIP_ARCHS)
 def test_links_and_loads_for_amd(arch: str) -> None:
     require(Target.HIP)

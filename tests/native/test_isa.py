@@ -45,6 +45,7 @@ def all_to_all_options(target: Target, arch: str = "", **defines: str) -> BuildO
     return BuildOptions(target, arch, tuple(defines.items()), (DEVICE_DIR,), sanitizers=())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", HIP_ARCHS)
 def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
     require(Target.HIP)

@@ -20,7 +20,8 @@ from kprof.devices.targets import Target, find_compiler
 
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
-HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
+# The first one is compiled for by default.
+HIP_ARCHS = ["gfx942", "gfx90a", "gfx950"]
 
 
 def require(target: Target) -> None:
