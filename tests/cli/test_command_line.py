@@ -184,6 +184,7 @@ def test_the_report_for_github_is_a_table_of_findings(kprof, skewed):
     assert len(rows) == len(report["findings"])
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
     headline, first = (re.sub(r"\\(.)", r"\1", line) for line in (lines[0], rows[0]))
+    assert report["findings"][0]["ranks"] == [3]
     assert report["findings"][0]["sentence"] in headline
     assert report["findings"][0]["advice"] in first
 
