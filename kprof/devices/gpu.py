@@ -58,10 +58,14 @@ def made_current(device: str) -> Iterator[None]:
 
 
 def with_number(device: str) -> str:
-    """The device with its number: "cuda" is the current one."""
+    """The device with its number: "cuda" is the current one. It stays as it is where torch has no
+    GPU."""
     if device == "cpu" or ":" in device:
         return device
-    return f"{device}:{torch.cuda.current_device()}"
+    # Torch raises many kinds of exceptions then.
+    with contextlib.suppress(Exception):
+        return f"{device}:{torch.cuda.current_device()}"
+    return device
 
 
 def follow(device: str, previous: int) -> None:

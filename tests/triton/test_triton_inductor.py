@@ -122,17 +122,26 @@ def test_the_command_refuses_it_before_the_workload_starts(
     assert not touched.exists()
 
 
-REFUSED = "import kprof; kprof.recorder(device='cuda:99')"
-
-
 @pytest.mark.parametrize(
-    ("options", "code"), [(["--inductor"], 0), (["--inductor", "--strict"], 1), ([], 1)]
+    ("options", "device", "code"),
+    [
+        (["--inductor"], "cuda:99", 0),
+        (["--inductor"], "cuda", 0),
+        (["--inductor", "--strict"], "cuda:99", 1),
+        ([], "cuda:99", 1),
+    ],
 )
 def test_a_recorder_that_is_refused_does_not_change_the_exit_code(
-    tmp_path: Path, options: list[str], code: int
+    tmp_path: Path, options: list[str], device: str, code: int
 ) -> None:
+    """Later calls get the same one."""
     output = ["-o", tmp_path / "run.kprof"]
-    answer = run_kprof(["record", *options, *output, "--", "python", "-c", REFUSED])
+    program = f"import kprof; kprof.recorder(device={device!r}); kprof.recorder(device={device!r})"
+    no_gpu = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    answer = run_kprof(
+        ["record", *options, *output, "--", "python", "-c", program],
+        environment=os.environ | no_gpu,
+    )
     assert answer.returncode == code, answer.stderr
     assert "there is no capture: rank 0 records nothing: there is no device" in answer.stderr
 

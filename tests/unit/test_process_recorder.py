@@ -17,6 +17,8 @@ from kprof.recording.rank import process, saver
 from kprof.recording.rank.null_recorder import NullRecorder
 from kprof.recording.rank.recorder import Recorder
 
+WITH_NUMBER = gpu.with_number
+
 
 class Opened(NullRecorder):
     """Says which thread made it, and with how much memory."""
@@ -95,6 +97,40 @@ def test_limits_of_the_process_end_no_workload(
     monkeypatch.setattr(under_kprof, "__init__", refuse)
     assert not process.recorder(rank=0, device="cuda").is_recording
     assert f"rank 0 records nothing: {error}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("No CUDA GPUs are available"),
+        AssertionError("Torch not compiled with CUDA enabled"),
+        ImportError("No module named 'torch'"),
+    ],
+)
+def test_a_gpu_that_is_not_there_ends_no_workload(
+    error: Exception,
+    under_kprof: type[Opened],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is refused, also in later calls, and after a recorder of the CPU target."""
+
+    def refuse() -> int:
+        raise error
+
+    monkeypatch.setattr(gpu, "ignore_captures", lambda: None)
+    cuda = SimpleNamespace(current_device=refuse)
+    monkeypatch.setattr(gpu, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(gpu, "with_number", WITH_NUMBER)
+    monkeypatch.setattr(under_kprof, "most_bytes", 0)
+    for _ in range(2):
+        assert not process.recorder(rank=0, device="cuda").is_recording
+    assert "rank 0 records nothing: no room" in capsys.readouterr().err
+    on_cpu = NullRecorder()
+    on_cpu.device = "cpu"
+    monkeypatch.setattr(process, "_process_recorder", on_cpu)
+    assert not process.recorder(rank=0, device="cuda").is_recording
+    assert "what runs on cuda is not recorded" in capsys.readouterr().err
 
 
 def test_a_timeout_of_the_workloads_is_its_own(
