@@ -104,6 +104,7 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
     @wraps(begin)
     def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
         begin(graph, *args, **kwargs)
+        copies.captured.add(graph)
         graph.__dict__.pop(_ROOM, None)
         if copies.recorder is not None:
             with suppress(Exception):
@@ -115,7 +116,10 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
             # Without a room its programs claim chunks. A capture that has failed refuses ours, too.
             with suppress(Exception):
                 setattr(graph, _ROOM, copies.recorder.note_capture(is_end=True))
-        end(graph)
+        try:
+            end(graph)
+        finally:
+            copies.captured.discard(graph)
 
     def fail(error: Exception) -> None:
         copies.recorder = None
@@ -152,6 +156,8 @@ class _Copies:
         # Inductor pickles those.
         self._tried: WeakSet[Any] = WeakSet()
         self._interpreted: WeakKeyDictionary[Any, _Copy] = WeakKeyDictionary()
+        # Graphs whose capture goes on, on any thread.
+        self.captured: WeakSet[Any] = WeakSet()
         self.recorder: AnyRecorder | None = None
 
     def take_over(self, tuner: Any) -> None:
@@ -167,6 +173,9 @@ class _Copies:
             return
         if is_capturing():
             _tell_of_capture()
+            return
+        # What loads a copy, or waits for the device, would make the capture of another thread fail.
+        if self.captured:
             return
         self._tried.add(launcher)
         try:

@@ -617,6 +617,30 @@ class FakeGraph:
         self.calls.append("replay")
 
 
+def test_no_copy_is_made_while_another_thread_captures(
+    launched: Launched, recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading it would make that capture fail. It is made afterwards, also of a capture that has failed."""
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    for name in ("capture_begin", "capture_end", "replay"):
+        monkeypatch.setattr(FakeGraph, name, getattr(FakeGraph, name))
+
+    def fail(_: FakeGraph) -> None:
+        raise RuntimeError("the capture has failed")
+
+    monkeypatch.setattr(FakeGraph, "capture_end", fail)
+    copies, tuner, graph = inductor._Copies(), Tuner(launched), FakeGraph()
+    inductor._announce_replays(FakeGraph, copies)
+    own = tuner.launchers
+    graph.capture_begin()
+    copies.take_over(tuner)
+    assert tuner.launchers is own
+    with pytest.raises(RuntimeError, match="the capture has failed"):
+        graph.capture_end()
+    copies.take_over(tuner)
+    assert tuner.launchers is not own
+
+
 class FakeGraphRecorder(NullRecorder):
     """Fails where it is told to."""
 
