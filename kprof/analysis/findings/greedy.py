@@ -252,7 +252,7 @@ class Search:
         the best one still pays without that: then both are causes, and the best one comes first.
 
         Where a place has more items and takes longer for each, the items are meant: they share a
-        link.
+        link. Where dealing all items out gains about as much as one place's surplus, it is that.
         """
         best = int(totals.argmax())
         close = [best]
@@ -270,8 +270,9 @@ class Search:
             if candidates[least].is_moving and candidates[other].places[0].is_processor:
                 # Blocks move over an SM that is slow.
                 return int(other)
-            has_more = _has_more_items(candidates[other])
-            if has_more and candidates[other].places == candidates[least].places:
+            is_dealt_out = candidates[least].counts_items and candidates[least].is_alone
+            is_there = is_dealt_out or candidates[other].places == candidates[least].places
+            if _has_more_items(candidates[other]) and is_there:
                 return int(other)
         return least
 
