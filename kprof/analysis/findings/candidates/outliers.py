@@ -51,12 +51,12 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
     base = float(np.quantile(value, 0.3))
     of_place, own = _bases_of_places(one.basis, one.chosen, value)
     is_out = _outliers(one, base, of_place, own)
-    is_some = LEAST_SLOW_ITEMS <= is_out.mean() <= MOST_SLOW_ITEMS
+    if not is_out.any() or is_out.mean() > MOST_SLOW_ITEMS:
+        return []
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
-    if not is_some:
-        return []
-    if not _is_spread(one, is_out, at_base) or not _is_mixed(one, is_out):
+    is_everywhere = _is_spread(one, is_out, at_base) and _is_mixed(one, is_out)
+    if is_out.mean() < LEAST_SLOW_ITEMS or not is_everywhere:
         return _on_one_rank(one, kind, is_out)
     out = one.chosen[is_out]
     usual, slow = float(value[~is_out].mean()), float(np.median(value[is_out]))
@@ -135,7 +135,7 @@ def _is_by_chance(place: Ints, call: Ints, is_out: Bools) -> bool:
     has_some = places_of_call > 0
     count = np.bincount(call)[has_some]
     wanted = LEAST_PLACES * _by_chance(num_places, count)
-    wanted = np.maximum(min(2, num_places), wanted)
+    wanted = np.maximum(np.minimum(min(2, num_places), count), wanted)
     is_in_calls = np.mean(places_of_call[has_some] >= wanted) >= 0.5
     over_all = len(np.unique(place)) >= LEAST_PLACES * float(_by_chance(num_places, len(place)))
     return bool(is_in_calls) and over_all
