@@ -193,9 +193,9 @@ LEAST_TOLD: Final = 16
 
 # First events take so many times as long as later ones. As ITEM_RATIO: `skinny_gemm-ring` has 4.0.
 COLD_RATIO: Final = 2.0
-# So many later events on a track, all as usual, tell that the first one is cold. chance: of two
-# uses of a region one is larger.
-LATER_THAN_COLD: Final = 2
+# So many later events on a track, all as usual, tell that the first one is cold. judged: of fewer
+# the first may be another phase of the kernel under the same name, and is stated as a difference.
+LATER_THAN_COLD: Final = 4
 # So many tell every n-th event from the first or last one. chance: with fewer they are the same.
 LATER_PER_TRACK: Final = 7
 # This part of the first ones is slow, and of the later ones usual. In `skinny_gemm-ring` all are;
