@@ -132,9 +132,10 @@ def experts(
 
 
 def halo(
-    width: int, height: int, blocks: int, plant: Plant, rounds: int = 3
+    width: int, height: int, blocks: int, plant: Plant, rounds: int = 3, inner_ns: float = 0
 ) -> Callable[[Track], Steps]:
-    """Ranks on a plane that exchange their edges with four neighbours, without wrapping around."""
+    """Ranks on a plane that exchange their edges with four neighbours, without wrapping around, and
+    work in between for so long."""
 
     def body(me: Track) -> Steps:
         row, column = divmod(me.rank, width)
@@ -147,6 +148,8 @@ def halo(
             yield from plant.work(me, "math", 2600, turn)
             for r, c in near:
                 yield from plant.put(me, r * width + c, turn * blocks + me.block)
+            if inner_ns:
+                yield from plant.work(me, "sum", inner_ns, turn)
             for r, c in near:
                 yield Await("pull", r * width + c, turn * blocks + me.block)
         yield from plant.work(me, "store", 600)

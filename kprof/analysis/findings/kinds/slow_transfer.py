@@ -298,10 +298,13 @@ def _across(
     one: Comparable, group: Ints, usual_ns: float, seen: Ints, took: Floats
 ) -> list[Candidate]:
     elements = one.basis.elements
-    region = one.basis.graph.spans.region[elements.at]
-    is_within = group[elements.first[seen]] == group[elements.second[seen]]
-    both = one.chosen[np.isin(region[one.chosen], region[seen[is_within]])]
-    crosses = both[group[elements.first[both]] != group[elements.second[both]]]
+    region = one.basis.graph.spans.region[elements.at[one.chosen]]
+    ends = group[elements.first[one.chosen]], group[elements.second[one.chosen]]
+    is_seen, is_within = np.isin(one.chosen, seen), ends[0] == ends[1]
+    _, pair = grouped(*ends)
+    # Between other groups nobody had to wait: those links may be as fast as any.
+    is_slow = np.isin(pair, pair[is_seen & ~is_within])
+    crosses = one.chosen[is_slow & np.isin(region, region[is_seen & is_within])]
     if not np.isin(seen, crosses).any():
         return []
     level = float(np.median(took[np.isin(seen, crosses)]))
