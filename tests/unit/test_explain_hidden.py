@@ -36,6 +36,9 @@ HIDDEN = {
         ("server", Sizes(3, 4, 2)), [link(6000.0, 1, 0)], {}, [{"kind": "slow_transfer", "link": (1, 0)}]),
     "a link that only hidden data of another region can be compared with": (
         ("staged", Sizes(8, 8, 4)), [link(30_000.0, 5, -1)], {}, [{"kind": "slow_transfer", "link": (5, -1)}]),
+    "one link in every fourth call, in which it hides the others into its rank": (
+        ("butterfly", Sizes(8, 4, 4)), [Cause(Kind.SLOW_LINK, 9000.0, (0.0, 0.0, 0.0, 1.0) * 3, link=(2, 3))],
+        {"num_calls": 12}, [{"kind": "slow_transfer", "link": (2, 3), "calls": (3, 7, 11)}]),
     "a rank whose data only some wait for": (
         ("all_to_all", Sizes(6, 3, 3)), [link(4700.0, -1, 0)], {}, [{"kind": "slow_transfer", "link": (-1, 0)}]),
     "no link that is slow by less than the clocks are off": (

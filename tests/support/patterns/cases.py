@@ -200,6 +200,7 @@ def _launch_and_straggler(planted: bool) -> Machine:
 
 
 _BETWEEN_HOSTS: Final = tuple((s, d) for s in range(6) for d in range(6) if (s < 3) != (d < 3))
+_LONG_SUMS: Final = Plant(how=lambda _me, region, _turn: 3.0 if region == "sum" else 1.0)
 # The second one takes longer: where it does not, nobody ever waits for it.
 _INTO_4: Final = {(1, 4): 1.0, (3, 4): 1.3}
 
@@ -245,6 +246,9 @@ PATTERNS: Final = [
         _calls(_of(4, 28), 6, _works(*[("math", 2500.0)] * 4), late={1: 6_000.0}), _said("late_start", ranks=(1,))),
     Pattern("the second launch comes late", _host_late, _said("late_start", ranks=(2,))),
     Pattern("one slow link", _links(lambda s, d: (s, d) == (1, 4), 30), _said("slow_transfer", link=(1, 4))),
+    Pattern("one slow link where other waits follow long work",
+        _calls(_of(6, 56), 4, lambda _w: bodies.gathered(6, 4, _LONG_SUMS, 0), travel=lambda s, d: 6e3 * ((s, d) == (2, 1))),
+        _said("slow_transfer", link=(2, 1))),
     Pattern("one link slow both ways beside links that nobody waits for",
         _calls(_of(7, 57), 4, lambda _w: bodies.halo(7, 1, 4, Plant(), inner_ns=1300),
             travel=lambda s, d: 3e3 * ({s, d} == {5, 6})),

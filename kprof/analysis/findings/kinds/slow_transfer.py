@@ -30,10 +30,11 @@ from kprof.analysis.findings.thresholds import (
     LOW,
     NEARLY_AS_MUCH,
     SLOW_LINK,
+    WORK_BETWEEN,
 )
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Elements, Family
-from kprof.analysis.replay.spans import Floats, Ints
+from kprof.analysis.replay.spans import Bools, Floats, Ints
 from kprof.analysis.wording import ratio
 
 
@@ -86,7 +87,7 @@ def _slow_links(one: Comparable) -> list[Candidate]:
     deviations, usual_ns = find_deviations(cells, floor_ns, basis.num_calls, spread, _low(cells))
     found = []
     for deviation in _whole(elements, part, deviations):
-        deviation = _with_unknown(elements, chosen, deviation, usual_ns)
+        deviation = _with_unknown(basis, chosen, deviation, usual_ns)
         deviation = _wherever_it_can_be(basis, chosen, deviation, usual_ns)
         saved = saved_by(cells, cell, seen_ns, deviation, usual_ns, floor_ns)
         share = np.minimum(1.0, saved / np.maximum(seen_ns, 1e-9))
@@ -124,24 +125,28 @@ def _whole(elements: Elements, part: Ints, deviations: list[Deviation]) -> list[
     return deviations
 
 
-def _with_unknown(
-    elements: Elements, chosen: Ints, deviation: Deviation, usual_ns: float
-) -> Deviation:
-    """All links into a rank in place of one, where every other one may be as slow: the wait for the
-    first hides how long the others took."""
-    source, end = _link(deviation)
-    if ALL in (source, end):
-        return deviation
-    others = chosen[(elements.second[chosen] == end) & (elements.first[chosen] != source)]
-    others = others[deviation.calls[elements.call[others]]]
+def _with_unknown(basis: Basis, chosen: Ints, deviation: Deviation, usual_ns: float) -> Deviation:
+    """All links into a rank in place of one, where every other one may be as slow: none was seen or
+    faster in any call, and the wait for the one hides how long they took, not work after it."""
+    elements, (source, end) = basis.elements, _link(deviation)
+    into = chosen[elements.second[chosen] == end]
+    is_other = elements.first[into] != source
     slow_ns = usual_ns * np.exp(NEARLY_AS_MUCH * deviation.height)
-    if (
-        len(others) == 0
-        or elements.is_seen[others].any()
-        or elements.seen_ns[others].min() < slow_ns
-    ):
+    is_known = elements.is_seen[into] | (elements.seen_ns[into] < slow_ns)
+    if ALL in (source, end) or (is_other & is_known).any():
         return deviation
-    return replace(deviation, first=ALL)
+    most_ns = WORK_BETWEEN * usual_ns * np.expm1(deviation.height)
+    is_hidden = _until_next_ns(basis, elements.at[into], is_other) < most_ns
+    return replace(deviation, first=ALL) if is_hidden else deviation
+
+
+def _until_next_ns(basis: Basis, waits: Ints, is_other: Bools) -> float:
+    """The median time from the end of a wait for one link to the next wait on its track, where that
+    is for another; infinite where there is none."""
+    spans, before, after = basis.graph.spans, waits[:-1], waits[1:]
+    is_next = ~is_other[:-1] & is_other[1:] & (spans.track[before] == spans.track[after])
+    between = (spans.start[after] - spans.end[before])[is_next]
+    return float(np.median(between)) if len(between) else np.inf
 
 
 def _link(deviation: Deviation) -> tuple[int, int]:
