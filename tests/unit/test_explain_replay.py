@@ -90,6 +90,27 @@ def test_a_slow_look_at_data_that_came_long_before_is_no_long_transfer() -> None
     assert gains_of(replay, [edit])[0] == pytest.approx([50 * ms] * 4, abs=2_000)
 
 
+def test_where_every_wait_is_for_data_on_its_way_the_shortest_is_no_look() -> None:
+    """Data comes 800 ns after its send. The later waits begin 300 ns after it, so they take 500 ns."""
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    build.launch(1, "stages", num_blocks=1)
+    first, second = (partial(build.span, rank=rank, launch=1, block=0) for rank in (0, 1))
+    free = 0
+    for part in range(4):
+        sent = 1_500 * (part + 1)
+        came = sent + 800
+        first(region="work", start_ns=sent - 1_500, duration_ns=1_400)
+        first(region="send", start_ns=sent - 100, duration_ns=100, peer=1, slot=part)
+        second(region="wait", start_ns=free, duration_ns=came - free, peer=0, slot=part)
+        second(region="work", start_ns=came, duration_ns=1_000)
+        free = came + 1_000
+    replay = replay_of(build.trace())
+    spans = replay.graph.spans
+    at = np.flatnonzero((spans.rank == 0) & (spans.region == spans.region_names.index("work")))
+    edit = Edit(own=Change(at, np.full(len(at), 400.0)))
+    assert gains_of(replay, [edit])[0].tolist() == [1_600]
+
+
 def test_a_late_launch_is_undone_by_its_gap() -> None:
     late = Cause(Kind.LATE_START, 30_000.0, (1.0, 0.0), ranks=(2,))
     scenario = Scenario(topology="staged", sizes=Sizes(3, 2, 2), num_calls=2, causes=(late,))

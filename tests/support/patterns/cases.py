@@ -279,6 +279,8 @@ PATTERNS: Final = [
         _slow(ranks=(4,), region="math")),
     Pattern("a stage of a pipeline is slow",
         _calls(_of(5, 43), 4, lambda w: bodies.stages(5, 4, _times(_is(2), 1.8)(w))), _slow(ranks=(2,))),
+    Pattern("the first stage of a pipeline is slow",
+        _calls(_of(4, 55), 2, lambda w: bodies.stages(4, 2, _times(_is(0), 1.4)(w), 6)), _slow(ranks=(0,))),
     Pattern("a pipeline as it should be", _calls(_of(5, 43), 4, lambda _w: bodies.stages(5, 4, Plant()))),
     Pattern("a leaf of a tree is slow",
         _calls(_of(8, 44), 3, lambda w: bodies.tree(8, 3, _times(_is(3, None, "load"), 3.0)(w))),
