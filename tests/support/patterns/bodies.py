@@ -157,15 +157,23 @@ def halo(
     return body
 
 
-def stages(ranks: int, blocks: int, plant: Plant, parts: int = 4) -> Callable[[Track], Steps]:
-    """A pipeline: every rank takes parts from the one before it and hands them to the next one."""
+def stages(
+    ranks: int,
+    blocks: int,
+    plant: Plant,
+    parts: int = 4,
+    layers: Callable[[int, int], int] = lambda _rank, _part: 1,
+) -> Callable[[Track], Steps]:
+    """A pipeline: every rank takes parts from the one before it and hands them to the next one. `layers(rank, part)`
+    are its steps for a part."""
 
     def body(me: Track) -> Steps:
         for part in range(parts):
             slot = part * blocks + me.block
             if me.rank:
                 yield Await("pull", me.rank - 1, slot)
-            yield from plant.work(me, "math", 1800, part)
+            for _ in range(layers(me.rank, part)):
+                yield from plant.work(me, "math", 1800, part)
             if me.rank + 1 < ranks:
                 yield from plant.put(me, me.rank + 1, slot)
 

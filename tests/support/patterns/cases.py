@@ -113,6 +113,18 @@ def _sixteenth(weight: float) -> Body:
     return bodies.experts(4, 6, Plant(how=how), lambda _c, _s, _e: 12)
 
 
+def _layers(seed: int, more: Callable[[int, int], int]) -> Run:
+    """A pipeline of 4 stages with 4 layers each, and `more(rank, part)`, for 6 parts."""
+
+    def body(weight: float) -> Body:
+        def layers(rank: int, part: int) -> int:
+            return 4 + more(rank, part) * (weight > 0)
+
+        return bodies.stages(4, 2, Plant(), 6, layers)
+
+    return _calls(_of(4, seed), 2, body)
+
+
 def _works(*steps: tuple[str, float]) -> Callable[[float], Body]:
     """Blocks that work and have nothing to do with each other."""
 
@@ -281,6 +293,11 @@ PATTERNS: Final = [
         _calls(_of(5, 43), 4, lambda w: bodies.stages(5, 4, _times(_is(2), 1.8)(w))), _slow(ranks=(2,))),
     Pattern("the first stage of a pipeline is slow",
         _calls(_of(4, 55), 2, lambda w: bodies.stages(4, 2, _times(_is(0), 1.4)(w), 6)), _slow(ranks=(0,))),
+    Pattern("a stage of a pipeline has more layers", _layers(56, lambda rank, _part: 3 * (rank == 1)),
+        _said("uneven_work", ranks=(1,), region="math")),
+    Pattern("a stage of a pipeline has more layers for the last part",
+        _layers(57, lambda rank, part: 16 * (rank == 1 and part == 5)),
+        _said("uneven_work", ranks=(1,), region="math")),
     Pattern("a pipeline as it should be", _calls(_of(5, 43), 4, lambda _w: bodies.stages(5, 4, Plant()))),
     Pattern("a leaf of a tree is slow",
         _calls(_of(8, 44), 3, lambda w: bodies.tree(8, 3, _times(_is(3, None, "load"), 3.0)(w))),

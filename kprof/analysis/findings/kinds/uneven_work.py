@@ -36,6 +36,8 @@ from kprof.analysis.wording import counted, listed, ratio
 
 _MOST_NAMED: Final = 3
 _MOST_PLACES: Final = 8
+# So many items against a division by nothing.
+_NEARLY_NONE: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
     lengths = _unit_lengths(one.basis.graph.spans)
     for deviation, more in _places_with_more(one, part, block):
         items = part[more]
-        share = _last_ones(one.basis, items, block[more], deviation)
+        share = _beyond_others(one.basis, part, more, deviation)
         there, share_there = _handled_elsewhere(one.basis, items, share, lengths)
         items, share = np.r_[items, there], np.r_[share, share_there]
         found.append(
@@ -281,6 +283,40 @@ def _unit_lengths(spans: Spans) -> Ints:
         if len(steps):
             lengths[region] = int(np.bincount(steps).argmax())
     return lengths
+
+
+def _beyond_others(basis: Basis, part: Ints, more: Bools, deviation: Deviation) -> Floats:
+    """1 for the items of a place that are beyond the usual number, else 0: the last ones of every
+    stretch of a track in which it has more than the others do there.
+
+    A stage with more layers has more of them for every batch.
+    """
+    elements, tracks = basis.elements, basis.graph.spans.track[basis.elements.at[part]]
+    examples, stretch = grouped(tracks, _stretches(basis, part, more))
+    count, others = np.bincount(stretch), ~more[examples]
+    _, track = np.unique(tracks[examples], return_inverse=True)
+    turn = turns_of(track)
+    usual = np.bincount(turn[others], weights=count[others], minlength=int(turn.max()) + 1)
+    excess = np.maximum(_NEARLY_NONE, count - usual[turn] / len(np.unique(track[others])))
+    of_track = np.bincount(track, weights=count) / np.bincount(track, weights=excess)
+    kept = np.exp(-deviation.excess[elements.call[part[examples]]])
+    left = count - excess * of_track[track] * (1 - kept)
+    beyond: Floats = turns_of(stretch, elements.turn[part]) + 1 - left[stretch]
+    return np.clip(beyond[more], 0.0, 1.0)
+
+
+def _stretches(basis: Basis, part: Ints, more: Bools) -> Ints:
+    """By item the number of its stretch of a track between sends, waits and barriers.
+
+    One for a whole track where places with more items have more stretches, too: these differ.
+    """
+    graph, at = basis.graph, basis.elements.at[part]
+    send, track = graph.spans.send, graph.spans.track[at]
+    cuts = np.where((send >= 0) | (graph.barrier >= 0), 1, 0)
+    cuts[send[send >= 0]] = 1
+    number = np.cumsum(cuts)[at]
+    count = np.bincount(track[grouped(track, number)[0]])[track]
+    return np.where(np.median(count[more]) > np.median(count[~more]), 0, number)
 
 
 def _last_ones(basis: Basis, chosen: Ints, second: Ints, deviation: Deviation) -> Floats:
