@@ -40,10 +40,13 @@ from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
 
-def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[Candidate]:
+def outliers(
+    one: Comparable, kind: str, *, is_periodic: bool = False, least_places: int = 2
+) -> list[Candidate]:
     """The elements of a class that stand out, as a candidate of the kind of this name.
 
     In `value_ns` they are as usual afterwards. Looks for every n-th of a track if `is_periodic`.
+    Fewer than `least_places` of a call are one place that is slow there.
     """
     value, elements = one.value_ns, one.basis.elements
     if len(value) < LEAST_ELEMENTS or not one.is_alike:
@@ -55,7 +58,8 @@ def outliers(one: Comparable, kind: str, *, is_periodic: bool = False) -> list[C
         return []
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
-    is_everywhere = _is_spread(one, is_out, at_base) and _is_mixed(one, is_out)
+    is_spread = _is_spread(one, is_out, at_base, least_places)
+    is_everywhere = is_spread and _is_mixed(one, is_out)
     if is_out.mean() < LEAST_SLOW_ITEMS or not is_everywhere:
         return _on_one_rank(one, kind, is_out)
     out = one.chosen[is_out]
@@ -94,7 +98,7 @@ def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:
         return []
     its = Comparable(one.basis, one.number, one.chosen[is_its], one.value_ns[is_its])
     place = (Place(most, ALL),)
-    return [replace(found, places=place) for found in outliers(its, kind)]
+    return [replace(found, places=place) for found in outliers(its, kind, least_places=1)]
 
 
 def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:
@@ -107,7 +111,7 @@ def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bo
     return is_out
 
 
-def _is_spread(one: Comparable, is_out: Bools, value: Floats) -> bool:
+def _is_spread(one: Comparable, is_out: Bools, value: Floats, least_places: int) -> bool:
     """Whether they are in about as many places, ranks and blocks as chance would have it, in a call
     and over all calls: a place that has them all to itself is a place that is slow."""
     first, second = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
@@ -115,7 +119,7 @@ def _is_spread(one: Comparable, is_out: Bools, value: Floats) -> bool:
     call = one.basis.elements.call[one.chosen[is_out]]
     beyond = value[is_out] - float(value[~is_out].mean())
     return all(
-        _is_by_chance(column, call, is_out) and _is_shared(column, is_out, beyond)
+        _is_by_chance(column, call, is_out, least_places) and _is_shared(column, is_out, beyond)
         for column in columns
     )
 
@@ -128,14 +132,14 @@ def _is_shared(place: Ints, is_out: Bools, beyond_ns: Floats) -> bool:
     return bool(lost.max() <= most * lost.sum())
 
 
-def _is_by_chance(place: Ints, call: Ints, is_out: Bools) -> bool:
+def _is_by_chance(place: Ints, call: Ints, is_out: Bools, least_places: int) -> bool:
     num_places, place = int(place.max()) + 1, place[is_out]
     examples, _ = grouped(call, place)
     places_of_call = np.bincount(call[examples])
     has_some = places_of_call > 0
     count = np.bincount(call)[has_some]
     wanted = LEAST_PLACES * _by_chance(num_places, count)
-    wanted = np.maximum(np.minimum(min(2, num_places), count), wanted)
+    wanted = np.maximum(min(least_places, num_places), wanted)
     is_in_calls = np.mean(places_of_call[has_some] >= wanted) >= 0.5
     over_all = len(np.unique(place)) >= LEAST_PLACES * float(_by_chance(num_places, len(place)))
     return bool(is_in_calls) and over_all
