@@ -77,7 +77,8 @@ def recorded(
             for rank in range(RANKS):
                 delay_ns = LATE_NS * (rank == late)
                 longer_ns = delay_ns * (why == kernel)
-                at_ns = begin_ns + 10 * rank - (WORK_NS + 2000 if number else 2 * WORK_NS)
+                # After the all-reduce of the step before, which ends 23 us after its last rank came.
+                at_ns = begin_ns + 10 * rank - WORK_NS - (1_000 if number else 16_500)
                 # What comes after a longer kernel begins later.
                 at_ns += delay_ns if why == "host" or (why == "norm" and number) else 0
                 for block in range(8):
