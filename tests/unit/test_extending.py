@@ -99,6 +99,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is imported for the first time below would be known there only.
+    kprof.analysis.all_metrics()
     (folder / "busiest.py").write_text(METRIC)
     metrics = importlib.import_module("kprof.analysis.metric")
     known = dict(metrics.METRICS)
