@@ -129,8 +129,10 @@ FEW_RATIO: Final = 2.5
 # the logarithm), and this is less likely where one element in 500 does. chance: the only one of
 # 950, two in one of 3 places, or 5 in 8 calls, one in each. accuracy: of 450 balanced runs, many
 # with events of two to four times the length, 1 has a finding (3 with 0.5), and a block slow once
-# is named in 38 of 40 (31 with 0.1).
+# is named in 38 of 40 (31 with 0.1). Of one that moves from call to call less: three events in 12
+# calls are as many as chance gives.
 UNLIKELY: Final = 0.3
+UNLIKELY_TO_MOVE: Final = 0.05
 RARE: Final = 1 / 500
 NEARLY_AS_MUCH: Final = 0.7
 # Chance gives some place so many long elements in one of 1 000 runs. accuracy: of 7 spikes of a

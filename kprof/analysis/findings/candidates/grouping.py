@@ -37,6 +37,7 @@ from kprof.analysis.findings.thresholds import (
     SHARED_CLASSES,
     UNEVEN,
     UNLIKELY,
+    UNLIKELY_TO_MOVE,
     WHOLE,
 )
 from kprof.analysis.replay.columns import grouped, grouped_median
@@ -113,7 +114,8 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
         return factor < wanted
     count = calls if is_several else max(1, round(effective))
     is_little = factor < wanted
-    if is_little and _chance(basis, candidate, count) >= UNLIKELY:
+    unlikely = UNLIKELY_TO_MOVE if candidate.is_moving else UNLIKELY
+    if is_little and _chance(basis, candidate, count) >= unlikely:
         return True
     # Of several places no element may be left that would tell noise.
     return (is_little or is_several) and not _is_unlike(basis, candidate, factor)
