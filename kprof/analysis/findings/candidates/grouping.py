@@ -122,10 +122,9 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
 
 
 def _is_coincidence(basis: Basis, candidate: Candidate, factor: float) -> bool:
-    """Whether so many elements elsewhere take nearly as many times as long as usual that some place
-    has as many of them by chance as this one."""
-    elements = basis.elements
-    is_like = elements.family == elements.family[candidate.chosen[0]]
+    """Whether so many elements of its classes take nearly as many times as long as usual elsewhere
+    that some place has as many of them by chance as this one."""
+    is_like = np.isin(basis.elements.kind, list(candidate.classes))
     is_long = is_like & _take_nearly(basis, factor)
     here, num_places = int(is_long[candidate.chosen].sum()), _num_places(basis, candidate, is_like)
     if not 1 < here < _MANY or num_places == 1:
