@@ -135,9 +135,6 @@ UNLIKELY: Final = 0.3
 UNLIKELY_TO_MOVE: Final = 0.05
 RARE: Final = 1 / 500
 NEARLY_AS_MUCH: Final = 0.7
-# Chance gives some place so many long elements in one of 1 000 runs. accuracy: of 7 spikes of a
-# balanced run 3 were in one of 72 places, in 3 of its 5 calls.
-COINCIDENCE: Final = 0.001
 # It is not rare from this share of the calls on. accuracy: causes in 3 of 20 calls.
 OFTEN: Final = 0.15
 # Places that are alike have this part of their classes in common. accuracy: slow ranks of a tree.

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp, factorial, perm
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from kprof.analysis.findings.thresholds import (
     ALIKE,
     ALL_BUT_FEW,
     CALLS_OF_OUTER,
-    COINCIDENCE,
     FEW_RATIO,
     LEAST_TO_MOVE,
     MOST_AT_ONE_PLACE,
@@ -42,11 +41,8 @@ from kprof.analysis.findings.thresholds import (
 )
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Family
-from kprof.analysis.replay.spans import Bools
 
 _T = TypeVar("_T")
-# More elements in one place are no coincidence.
-_MANY: Final = 32
 
 
 def joined(basis: Basis, found: list[Candidate]) -> list[Candidate]:
@@ -93,17 +89,15 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     saved = candidate.saved_ns
     elements, chosen = basis.elements, candidate.chosen
     calls = len(np.unique(elements.call[chosen]))
-    value = elements.value_ns[chosen]
-    largest = int(saved.argmax())
-    factor = float(value[largest] / max(value[largest] - saved[largest], 1e-9))
-    if len(candidate.places) == 1 and _is_coincidence(basis, candidate, factor):
-        return True
     effective = float(saved.sum() ** 2 / (saved**2).sum())
     is_several = len(candidate.places) > 1
     # Noise hits several places, too, but hardly one in each of many calls.
     often = (2 * LEAST_TO_MOVE, NEARLY_ALL_CALLS) if is_several else (LEAST_TO_MOVE, OFTEN)
     if effective > 3 * calls or calls >= max(often[0], often[1] * basis.num_calls):
         return False
+    value = elements.value_ns[chosen]
+    largest = int(saved.argmax())
+    factor = float(value[largest] / max(value[largest] - saved[largest], 1e-9))
     # Of single blocks, each may have one in the same call.
     num_lone = calls
     if is_several and all(place.second != ALL for place in candidate.places):
@@ -121,54 +115,33 @@ def _is_chance(basis: Basis, candidate: Candidate) -> bool:
     return (is_little or is_several) and not _is_unlike(basis, candidate, factor)
 
 
-def _is_coincidence(basis: Basis, candidate: Candidate, factor: float) -> bool:
-    """Whether so many elements of its classes take nearly as many times as long as usual elsewhere
-    that some place has as many of them by chance as this one."""
-    is_like = np.isin(basis.elements.kind, list(candidate.classes))
-    is_long = is_like & _take_nearly(basis, factor)
-    here, num_places = int(is_long[candidate.chosen].sum()), _num_places(basis, candidate, is_like)
-    if not 1 < here < _MANY or num_places == 1:
-        return False
-    usual = (int(is_long.sum()) - here) / (num_places - 1)
-    fewer = sum(usual**n / factorial(n) for n in range(here)) * exp(-usual)
-    return num_places * (1 - fewer) >= COINCIDENCE
-
-
-def _take_nearly(basis: Basis, factor: float) -> Bools:
-    """Which elements take nearly `factor` times as long as those of their class usually do."""
-    number, value = basis.elements.kind, basis.elements.value_ns
-    usual = grouped_median(number, value, len(basis.classes))[number]
-    is_long: Bools = value > np.exp(NEARLY_AS_MUCH * np.log(factor)) * np.maximum(usual, 1.0)
-    return is_long
-
-
-def _num_places(basis: Basis, candidate: Candidate, is_like: Bools) -> int:
-    """How many places like its first one there are."""
-    elements, place = basis.elements, candidate.places[0]
-    ends = ((place.first, elements.first), (place.second, elements.second))
-    columns = [column[is_like] for end, column in ends if end != ALL]
-    return len(grouped(*columns)[0]) if columns else 1
-
-
 def _chance(basis: Basis, candidate: Candidate, count: int) -> float:
     """How likely just so many elements of a run take long by chance, all of them in this place, or,
     of what moves, each in a call of its own."""
-    elements = basis.elements
+    elements, place = basis.elements, candidate.places[0]
     # Where there are more than usual in a run, there are about as many as these.
     expected = max(float(count), RARE * float((elements.family == Family.OWN).sum()))
     poisson = exp(-expected) * expected**count / factorial(count)
     if candidate.is_moving:
         return poisson * perm(basis.num_calls, count) / float(basis.num_calls) ** count
     is_like = elements.family == elements.family[candidate.chosen[0]]
-    return poisson / float(_num_places(basis, candidate, is_like)) ** (count - 1)
+    ends = ((place.first, elements.first), (place.second, elements.second))
+    columns = [column[is_like] for end, column in ends if end != ALL]
+    num_like = len(grouped(*columns)[0]) if columns else 1
+    return poisson / float(num_like) ** (count - 1)
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
     """Whether so much is no noise: no other element takes nearly as many times as long as those of
     its class usually do."""
-    is_other = basis.elements.family == Family.OWN
-    is_other[candidate.chosen] = False
-    return factor >= UNEVEN and not bool(_take_nearly(basis, factor)[is_other].any())
+    elements = basis.elements
+    others = np.setdiff1d(np.flatnonzero(elements.family == Family.OWN), candidate.chosen)
+    if factor < UNEVEN:
+        return False
+    number, value = elements.kind[others], elements.value_ns[others]
+    usual = grouped_median(number, value, len(basis.classes))[number]
+    is_long = value > np.exp(NEARLY_AS_MUCH * np.log(factor)) * np.maximum(usual, 1.0)
+    return not is_long.any()
 
 
 def _contains(outer: Place, inner: Place) -> bool:
