@@ -170,17 +170,16 @@ def _worth_trying(basis: Basis, is_whole: Bools) -> list[_Tried]:
         if one.family not in (Family.OWN, Family.GAP) or not one.is_alike:
             continue
         chosen = np.flatnonzero((elements.kind == number) & is_whole)
-        for by in By:
-            look = _longest if by is By.EVENT else _at_best
-            at_best = look(basis, number, by, chosen)
-            if at_best is not None:
-                tried.append((_most_on_a_track(basis, at_best), at_best))
+        by_places = [_at_best(basis, number, by, chosen) for by in By if by is not By.EVENT]
+        for one_tried in (*by_places, _longest(basis, number, chosen)):
+            if one_tried is not None:
+                tried.append((_most_on_a_track(basis, one_tried), one_tried))
     least_ns = LEAST_GAIN * _total_ns(basis)
     tried = sorted(tried, key=lambda pair: -pair[0])[:_MOST_TRIED]
     return [at_best for bound, at_best in tried if bound >= least_ns]
 
 
-def _longest(basis: Basis, number: int, by: By, chosen: Ints) -> _Tried | None:
+def _longest(basis: Basis, number: int, chosen: Ints) -> _Tried | None:
     """The longest element of the class, where that is long."""
     if len(chosen) < LEAST_ELEMENTS:
         return None
@@ -189,7 +188,7 @@ def _longest(basis: Basis, number: int, by: By, chosen: Ints) -> _Tried | None:
     longest = chosen[[value_ns.argmax()]]
     saved_ns = basis.elements.value_ns[longest] - usual_ns
     is_long = saved_ns[0] > (UNEVEN - 1) * usual_ns
-    return _Tried(number, by, -1, longest, longest, saved_ns) if is_long else None
+    return _Tried(number, By.EVENT, -1, longest, longest, saved_ns) if is_long else None
 
 
 def _names(basis: Basis, by: By, chosen: Ints) -> Ints:

@@ -255,14 +255,15 @@ def _held(spans: Spans) -> Bools:
     sent = spans.end[spans.send]
     elapsed = spans.end - sent
     was_early = (spans.send >= 0) & (sent > spans.start)
+    usual_of_early, usual = _usual_travel(spans, was_early, spans.send >= 0)
     # Where no wait began after its data usually is there, the shortest one is no look.
-    is_look = (spans.send >= 0) & (spans.start - sent >= _usual_travel(spans, was_early))
+    is_look = (spans.send >= 0) & (spans.start - sent >= usual_of_early)
     has_look = np.bincount(spans.region, weights=is_look)[spans.region] > 0
     is_long = (duration > 2 * shortest + 1) | ~has_look
     is_long &= LEAST_PART_SEEN * duration >= elapsed
     look = _usual_look(spans, (spans.send >= 0) & (sent <= spans.start))
     is_long |= (duration > _SURELY_HELD * look) & (duration > _NEGLIGIBLE * elapsed)
-    delay = elapsed - _usual_travel(spans, spans.send >= 0)
+    delay = elapsed - usual
     held: Bools = was_early | (spans.send >= 0) & is_long & ~(delay > _STALL_RATIO * duration)
     return held
 
@@ -272,19 +273,22 @@ def _links(spans: Spans, waits: Ints, senders: Ints) -> Ints:
     return spans.region[waits] << 32 | spans.rank[senders] << 16 | spans.rank[waits]
 
 
-def _usual_travel(spans: Spans, is_known: Bools) -> Floats:
+def _usual_travel(spans: Spans, *are_known: Bools) -> list[Floats]:
     """What a transfer on the link of a wait takes at most, as a rule: by then a wait has ended.
 
-    Of the waits that are known only; 0 on a link without any.
+    By which waits are known: of these only; 0 on a link without any.
     """
     waits = np.flatnonzero(spans.send >= 0)
-    sends, known = spans.send[waits], is_known[waits]
+    sends = spans.send[waits]
     _, link = np.unique(_links(spans, waits, sends), return_inverse=True)
     elapsed = (spans.end[waits] - spans.end[sends]).astype(float)
-    medians = grouped_median(link[known], elapsed[known], int(link.max(initial=-1)) + 1)
-    usual = np.zeros(len(spans))
-    usual[waits] = np.nan_to_num(medians)[link]
-    return usual
+    found = []
+    for known in (is_known[waits] for is_known in are_known):
+        medians = grouped_median(link[known], elapsed[known], int(link.max(initial=-1)) + 1)
+        usual = np.zeros(len(spans))
+        usual[waits] = np.nan_to_num(medians)[link]
+        found.append(usual)
+    return found
 
 
 def _usual_look(spans: Spans, was_sent: Bools) -> Floats:

@@ -58,9 +58,12 @@ def outliers(
         return []
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
-    is_spread = _is_spread(one, is_out, at_base, least_places)
-    is_everywhere = is_spread and _is_mixed(one, is_out)
-    if is_out.mean() < LEAST_SLOW_ITEMS or not is_everywhere:
+    are_everywhere = (
+        is_out.mean() >= LEAST_SLOW_ITEMS
+        and _is_spread(one, is_out, at_base, least_places)
+        and _is_mixed(one, is_out)
+    )
+    if not are_everywhere:
         return _on_one_rank(one, kind, is_out)
     out = one.chosen[is_out]
     usual, slow = float(value[~is_out].mean()), float(np.median(value[is_out]))
