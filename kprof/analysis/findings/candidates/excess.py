@@ -13,7 +13,7 @@ spread of comparable cells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Final
 
@@ -77,6 +77,31 @@ class Deviation:
             if wanted != ALL:
                 is_in = is_in & (column == wanted)
         return is_in
+
+
+def members(cells: Cells, deviation: Deviation) -> Bools:
+    """Which cells a deviation is laid to."""
+    return deviation.calls[cells.call] & deviation.covers(cells.first, cells.second)
+
+
+class CellIndex:
+    """The elements of each cell. Places deviate by the thousand, and each of them has few."""
+
+    def __init__(self, cells: Cells, cell: Ints) -> None:
+        self._cells, self._cell = cells, cell
+        self._order = np.argsort(cell, kind="stable")
+        self._sizes = np.bincount(cell, minlength=len(cells.count))
+        self._firsts = np.cumsum(self._sizes) - self._sizes
+
+    def of(self, deviation: Deviation) -> tuple[Cells, Ints, Ints]:
+        """The cells that a deviation is laid to, their elements, and the cell of each of these."""
+        numbers = np.flatnonzero(members(self._cells, deviation))
+        sizes = self._sizes[numbers]
+        before = np.cumsum(sizes) - sizes
+        at = np.repeat(self._firsts[numbers] - before, sizes) + np.arange(sizes.sum())
+        elements = np.sort(self._order[at])
+        columns = (getattr(self._cells, each.name)[numbers] for each in fields(Cells))
+        return Cells(*columns), elements, np.searchsorted(numbers, self._cell[elements])
 
 
 def cells_of(call: Ints, first: Ints, second: Ints, value: Floats) -> tuple[Cells, Ints]:
@@ -329,19 +354,29 @@ def _deviation(
     num_calls: int,
 ) -> Deviation:
     """By call: the group's own excess where it differs from its usual one by more than noise."""
-    y, call = residual[members], cells.call[members]
+    y = residual[members]
+    usual = float(np.median(y))
+    numbers, own, error = _by_its_calls(cells.call[members], y, sigma[members])
+    height = np.where(np.abs(own - usual) < 3 * error, usual, np.maximum(0.0, own))
+    stands_out = height >= GROUP / 2
     excess = np.zeros(num_calls)
     calls = np.zeros(num_calls, dtype=bool)
-    usual = float(np.median(y))
-    for number in np.unique(call).tolist():
-        here = call == number
-        own = float(np.median(y[here]))
-        error = float(np.median(sigma[members][here])) * 1.25 / np.sqrt(here.sum())
-        calls[number] = True
-        excess[number] = usual if abs(own - usual) < 3 * error else max(0.0, own)
-        if excess[number] < GROUP / 2:
-            calls[number], excess[number] = False, 0.0
+    excess[numbers] = np.where(stands_out, height, 0.0)
+    calls[numbers] = stands_out
     return Deviation(place[0], place[1], calls, excess)
+
+
+def _by_its_calls(call: Ints, y: Floats, sigma: Floats) -> tuple[Ints, Floats, Floats]:
+    """The calls of a group, and its median and the error of that in each."""
+    numbers, at = np.unique(call, return_inverse=True)
+    # Most groups are one cell in each call, and a median takes long.
+    if len(numbers) == len(call):
+        order = np.argsort(call)
+        return numbers, y[order], sigma[order] * 1.25
+    parts = [at == number for number in range(len(numbers))]
+    own = [np.median(y[here]) for here in parts]
+    error = [np.median(sigma[here]) * 1.25 / np.sqrt(here.sum()) for here in parts]
+    return numbers, np.array(own), np.array(error)
 
 
 def _united(deviations: list[Deviation]) -> list[Deviation]:

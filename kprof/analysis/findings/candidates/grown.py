@@ -17,11 +17,12 @@ from kprof.analysis.findings.candidates.excess import (
     Deviation,
     cells_of_elements,
     deviations_of,
+    members,
     on_links_of,
     shared_by_all,
 )
 from kprof.analysis.findings.candidates.grouping import joined
-from kprof.analysis.findings.candidates.slow_places import members, saved_by, slow_candidate
+from kprof.analysis.findings.candidates.slow_places import saved_by, slow_candidate
 from kprof.analysis.findings.thresholds import LEAST_SPREAD_BETWEEN
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,13 @@ import numpy as np
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
 from kprof.analysis.findings.candidates.excess import (
     ALL,
+    CellIndex,
     Cells,
     Deviation,
     cells_of,
     cells_of_elements,
     find_deviations,
+    members,
     sizes_of_calls,
 )
 from kprof.analysis.findings.thresholds import (
@@ -26,7 +29,7 @@ from kprof.analysis.findings.thresholds import (
 )
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
-from kprof.analysis.replay.spans import Bools, Floats, Ints
+from kprof.analysis.replay.spans import Floats, Ints
 
 
 def slow_places(one: Comparable) -> list[Candidate]:
@@ -37,33 +40,34 @@ def slow_places(one: Comparable) -> list[Candidate]:
         return []
     cells, cell = cells_of_elements(elements, chosen, value)
     size, growth = sizes_of_calls(cells, one.basis.num_calls)
+    place_of = _places(one)
     found = []
     if growth is not None:
         # Of all elements alike: none of them is slow beside the others of its call.
         saved = saved_by(cells, cell, value, growth, float("inf"), floor_ns)
-        found += slow_candidate(one, growth, _place(one, growth), chosen, saved, cell)
+        found += slow_candidate(one, growth, place_of(growth), chosen, saved, cell)
     cells, value = replace(cells, sum_ns=cells.sum_ns / size), value / size[cell]
     spread = log_spread(value, floor_ns / float(cells.count.mean()))
     deviations, usual_ns = find_deviations(cells, floor_ns, one.basis.num_calls, spread)
+    index = CellIndex(cells, cell)
     for deviation in deviations:
-        saved = saved_by(cells, cell, value, deviation, usual_ns, floor_ns)
-        if deviation.second != ALL:
-            saved = _off_slow_warps(one, cell, value, saved, usual_ns)
+        part, here, cell_here = index.of(deviation)
+        value_here = value[here]
+        saved = saved_by(part, cell_here, value_here, deviation, usual_ns, floor_ns)
+        if deviation.second != ALL and one.family is Family.OWN:
+            track = one.basis.graph.spans.track[elements.at[chosen[here]]]
+            saved = _off_slow_warps(track, cell_here, value_here, saved, usual_ns)
         # Slow items were taken out of `value`; those of a slow place are slow twice.
-        saved *= elements.value_ns[chosen] / np.maximum(value, 1e-9)
-        place = _place(one, deviation)
-        found += slow_candidate(one, deviation, place, chosen, saved, cell)
+        saved *= elements.value_ns[chosen[here]] / np.maximum(value_here, 1e-9)
+        found += slow_candidate(one, deviation, place_of(deviation), chosen[here], saved, cell_here)
     return found
 
 
 def _off_slow_warps(
-    one: Comparable, cell: Ints, value: Floats, saved: Floats, usual_ns: float
+    track: Ints, cell: Ints, value: Floats, saved: Floats, usual_ns: float
 ) -> Floats:
     """What is saved is taken off those warps of a block that take longer, where the others surely
     do not."""
-    if one.family is not Family.OWN:
-        return saved
-    track = one.basis.graph.spans.track[one.basis.elements.at[one.chosen]]
     examples, number = grouped(cell, track)
     of, count = cell[examples], np.bincount(number)
     factor = np.bincount(number, weights=value) / count / max(usual_ns, 1.0)
@@ -121,13 +125,14 @@ def _is_of_one_block(block: Ints, value_ns: Floats, saved_ns: Floats) -> bool:
     return bool(share_of_others < MOSTLY_WITHIN * its_share)
 
 
-def _place(one: Comparable, deviation: Deviation) -> Place:
-    """All ranks that have a class are that rank where only one of them has it."""
+def _places(one: Comparable) -> Callable[[Deviation], Place]:
+    """Where deviations are. All ranks that have a class are that rank where only one of them has
+    it."""
     ranks = np.unique(one.basis.elements.first[one.chosen])
     is_only_one = len(ranks) == 1 and (one.basis.graph.launch_rank != ranks[0]).any()
-    return Place(
-        int(ranks[0]) if deviation.first == ALL and is_only_one else deviation.first,
-        deviation.second,
+    every = int(ranks[0]) if is_only_one else ALL
+    return lambda deviation: Place(
+        every if deviation.first == ALL else deviation.first, deviation.second
     )
 
 
@@ -143,16 +148,11 @@ def slow_candidate(
     one: Comparable, deviation: Deviation, place: Place, chosen: Ints, saved: Floats, cell: Ints
 ) -> list[Candidate]:
     """The candidate of a deviation, unless it is too small in every cell to be looked at."""
-    if np.bincount(cell, weights=saved).max() < one.floor_ns:
+    if np.bincount(cell, weights=saved, minlength=1).max() < one.floor_ns:
         return []
     excess = np.where(deviation.calls, deviation.excess, 0.0)
     is_in = saved > 0
     return [Candidate(None, (place,), one.classes, excess, chosen[is_in], saved[is_in])]
-
-
-def members(cells: Cells, deviation: Deviation) -> Bools:
-    """Which cells a deviation is laid to."""
-    return deviation.calls[cells.call] & deviation.covers(cells.first, cells.second)
 
 
 def saved_by(

@@ -16,8 +16,8 @@ from kprof.analysis.findings.candidates.excess import (
     Deviation,
     cells_of,
     find_deviations,
+    members,
 )
-from kprof.analysis.findings.candidates.slow_places import members
 from kprof.analysis.findings.counts import (
     ItemCounts,
     item_counts,
