@@ -23,11 +23,13 @@ import msgspec
 import triton
 import triton.language as tl
 
+from kprof.devices import captures
 from kprof.devices.build import DELAYS_VARIABLE
 from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
 from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.process import process_records
 from kprof.recording.rank.process import recorder as process_recorder
 from kprof.regions import RegionTable, without_places
 from kprof.triton.compiled import BUILD, look_at_compilations
@@ -41,6 +43,10 @@ OPTIONS_SHIFT: Final = 8
 # Where the first block begins in the options.
 FIRST_BLOCK_SHIFT: Final = 2
 _TAG: Final = 1 << 62 | 1
+
+# The first launch, which opens the recorder, may come while another thread captures a graph.
+if process_records():
+    captures.watch(torch.cuda.CUDAGraph)
 
 
 class Buffer(NamedTuple):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from kprof.abi import RECORDS_PER_CHUNK
+from kprof.devices import captures
 from kprof.devices.gpu import is_capturing
 from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
@@ -99,12 +100,12 @@ def wrap_launcher(module: ModuleType) -> None:
 
 def _announce_replays(graphs: Any, copies: _Copies) -> None:
     """Tells the recorder of every capture, and of every replay of a graph, before and after it."""
+    captures.watch(graphs)
     begin, end, original = graphs.capture_begin, graphs.capture_end, graphs.replay
 
     @wraps(begin)
     def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
         begin(graph, *args, **kwargs)
-        copies.captured.add(graph)
         graph.__dict__.pop(_ROOM, None)
         if copies.recorder is not None:
             with suppress(Exception):
@@ -116,10 +117,7 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
             # Without a room its programs claim chunks. A capture that has failed refuses ours, too.
             with suppress(Exception):
                 setattr(graph, _ROOM, copies.recorder.note_capture(is_end=True))
-        try:
-            end(graph)
-        finally:
-            copies.captured.discard(graph)
+        end(graph)
 
     def fail(error: Exception) -> None:
         copies.recorder = None
@@ -156,8 +154,6 @@ class _Copies:
         # Inductor pickles those.
         self._tried: WeakSet[Any] = WeakSet()
         self._interpreted: WeakKeyDictionary[Any, _Copy] = WeakKeyDictionary()
-        # Graphs whose capture goes on, on any thread.
-        self.captured: WeakSet[Any] = WeakSet()
         self.recorder: AnyRecorder | None = None
 
     def take_over(self, tuner: Any) -> None:
@@ -175,7 +171,7 @@ class _Copies:
             _tell_of_capture()
             return
         # What loads a copy, or waits for the device, would make the capture of another thread fail.
-        if self.captured:
+        if captures.go_on():
             return
         self._tried.add(launcher)
         try:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kprof.devices import apart, gpu
+from kprof.devices import apart, captures, gpu
 from kprof.errors import CaptureError, NoRoomError
 from kprof.recording.endings import complaints
 from kprof.recording.launcher.sessions import session
@@ -180,6 +180,34 @@ def test_no_recorder_is_made_while_a_graph_is_captured(
         assert not isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
     assert capsys.readouterr().err.count("launch once before the capture") == 1
     monkeypatch.setattr(gpu, "is_capturing", lambda: False)
+    assert isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
+
+
+class Graphs:
+    """Stands for torch.cuda.CUDAGraph, of which every capture fails."""
+
+    def capture_begin(self, pool: object = None) -> None:
+        pass
+
+    def capture_end(self) -> None:
+        raise RuntimeError("the capture has failed")
+
+
+def test_no_recorder_is_made_while_another_thread_captures(
+    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opening one waits for the device, and the capture would fail of it, in any mode."""
+    complaints.complain_once.cache_clear()
+    monkeypatch.setattr(gpu, "is_capturing", lambda: False)
+    for _ in range(2):
+        captures.watch(Graphs)
+    graph = Graphs()
+    graph.capture_begin(pool=3)
+    for _ in range(2):
+        assert not isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
+    assert capsys.readouterr().err.count("while another thread captures a graph") == 1
+    with pytest.raises(RuntimeError, match="the capture has failed"):
+        graph.capture_end()
     assert isinstance(process.recorder(rank=0, device="cuda"), under_kprof)
 
 

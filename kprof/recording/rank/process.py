@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.devices import gpu
+from kprof.devices import captures, gpu
 from kprof.devices.apart import apart
 from kprof.errors import (
     ArenaError,
@@ -252,19 +252,23 @@ def delays_of_environment() -> Delays | None:
     return msgspec.json.decode(text, type=Delays)
 
 
-def _tell_of_capture() -> None:
-    complaints.complain_once(
-        "launches in a graph are not recorded, because the first launch came while it was "
-        "captured; launch once before the capture, or call kprof.recorder(device=...)"
-    )
-
-
 def _must_wait(device: str) -> bool:
-    """Whether opening a recorder now would break the graph that is being captured."""
-    if device == "cpu" or not gpu.is_capturing():
+    """Whether opening a recorder now would break a graph that is being captured."""
+    if device == "cpu":
         return False
-    _tell_of_capture()
-    return True
+    if gpu.is_capturing():
+        complaints.complain_once(
+            "launches in a graph are not recorded, because the first launch came while it was "
+            "captured; launch once before the capture, or call kprof.recorder(device=...)"
+        )
+        return True
+    if captures.go_on():
+        complaints.complain_once(
+            "launches are not recorded while another thread captures a graph, because the first "
+            "one came meanwhile; call kprof.recorder(device=...) before"
+        )
+        return True
+    return False
 
 
 def _largest(make: partial[Recorder], arena_bytes: int) -> Recorder:
