@@ -4,6 +4,7 @@ in every block."""
 from __future__ import annotations
 
 from dataclasses import replace
+from math import exp, lgamma, log
 
 import numpy as np
 
@@ -27,13 +28,13 @@ from kprof.analysis.findings.thresholds import (
     LEAST_PLACES,
     LEAST_SLOW_ITEMS,
     LEAST_TOLD,
-    MIN_SIGMAS,
     MOST_OF_CELL,
     MOST_OF_PLACE,
     MOST_SAVED,
     MOST_SLOW_ITEMS,
     NEARLY_ALL_COLD,
     UNEVEN,
+    UNLIKELY_ON_A_RANK,
 )
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import Family
@@ -94,14 +95,20 @@ def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:
     in `value_ns`, for that rank may as well be slow."""
     first = one.basis.elements.first[one.chosen]
     most = int(np.bincount(first[is_out]).argmax())
-    is_its, count = first == most, int(is_out.sum())
-    share = float(is_its.mean())
-    beyond = (is_out & is_its).sum() - count * share
-    if one.family is not Family.OWN or beyond < MIN_SIGMAS * np.sqrt(count * share) or share == 1:
+    is_its = first == most
+    expected = float(is_out.sum() * is_its.mean())
+    by_chance = _tail(int((is_out & is_its).sum()), expected) * len(np.unique(first))
+    if one.family is not Family.OWN or by_chance > UNLIKELY_ON_A_RANK or is_its.all():
         return []
     its = Comparable(one.basis, one.number, one.chosen[is_its], one.value_ns[is_its])
     place = (Place(most, ALL),)
     return [replace(found, places=place) for found in outliers(its, kind, least_places=1)]
+
+
+def _tail(least: int, expected: float) -> float:
+    """How likely there are at least so many where so many are expected (Poisson)."""
+    terms = (exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(least))
+    return 1 - sum(terms)
 
 
 def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:
