@@ -96,19 +96,22 @@ def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:
     first = one.basis.elements.first[one.chosen]
     most = int(np.bincount(first[is_out]).argmax())
     is_its = first == most
-    expected = float(is_out.sum() * is_its.mean())
-    by_chance = _tail(int((is_out & is_its).sum()), expected) * len(np.unique(first))
-    if one.family is not Family.OWN or by_chance > UNLIKELY_ON_A_RANK or is_its.all():
+    if one.family is not Family.OWN or is_its.all():
+        return []
+    count, own = int(is_out.sum()), int((is_out & is_its).sum())
+    by_chance = _tail(own, count, float(is_its.mean())) * len(np.unique(first))
+    if by_chance > UNLIKELY_ON_A_RANK:
         return []
     its = Comparable(one.basis, one.number, one.chosen[is_its], one.value_ns[is_its])
     place = (Place(most, ALL),)
     return [replace(found, places=place) for found in outliers(its, kind, least_places=1)]
 
 
-def _tail(least: int, expected: float) -> float:
-    """How likely there are at least so many where so many are expected (Poisson)."""
-    terms = (exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(least))
-    return 1 - sum(terms)
+def _tail(least: int, count: int, share: float) -> float:
+    """How likely at least so many of a count are among a share of all (binomial)."""
+    odds, rest = log(share) - log(1 - share), count * log(1 - share)
+    ways = (lgamma(count + 1) - lgamma(n + 1) - lgamma(count - n + 1) for n in range(count + 1))
+    return sum(exp(way + n * odds + rest) for n, way in enumerate(ways) if n >= least)
 
 
 def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:
