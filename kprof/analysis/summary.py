@@ -175,8 +175,8 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
     slices = list(_slices(missing))
-    # For one slice, a database and a thread of its own take longer than the work.
-    if files and (len(slices) > 1 or len(missing) < len(trace.source.files)):
+    # For one group, a database and a thread of its own take longer than the work.
+    if files and len(list(_groups(missing))) > 1:
         trace.source.checksums.check([files[info.rank] for info in missing])
         (threads,) = summary.row("SELECT current_setting('threads')")
         workers = min(_MAX_WORKERS, threads)
