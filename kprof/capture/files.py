@@ -12,6 +12,7 @@ import errno
 import gzip
 import io
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ MAX_JSON_BYTES: Final = 1 << 30
 # JSON of a profiler becomes a fiftieth at best. A few bytes can claim to unpack into gigabytes.
 _MAX_GZIP_RATIO: Final = 200
 _ALWAYS_ALLOWED_BYTES: Final = 1 << 24
+# The tag of a packet and its length.
+_MOST_TAG_BYTES: Final = 11
+_PACKET: Final = re.compile(rb"\x0a([\x80-\xff]{0,9}[\x00-\x7f])")
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -107,6 +111,17 @@ def read_maybe_gzipped(path: Path) -> bytes:
     if len(unpacked) > limit_bytes:
         raise ValueError(f"it unpacks into more than {limit_bytes:,} bytes")
     return unpacked
+
+
+def begins_with_packets(head: bytes, *, is_cut: bool) -> bool:
+    """Whether these are packets of Perfetto's protobuf: a tag, a length (a varint), so many bytes.
+
+    The last one must be whole, unless the file `is_cut` there.
+    """
+    at = 0
+    while found := _PACKET.match(head, at):
+        at = found.end() + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(found[1]))
+    return at > 0 and (at == len(head) or (is_cut and len(head) < at + _MOST_TAG_BYTES))
 
 
 def check_recording(directory: Path) -> None:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from kprof.capture.files import begins_with_packets
 from kprof.errors import TargetError, ViewError
 from kprof.export.links import ONLINE_UI, DeepLink, ui_url
 
@@ -43,7 +44,6 @@ IDLE_S: Final = 1800.0
 # So much of a file tells what it is; the PyTorch profiler writes some metadata before its events.
 _BEGIN_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_PACKET_TAG: Final = 0x0A
 _METHODS: Final = "GET, HEAD, OPTIONS"
 _CHUNK_BYTES: Final = 1 << 20
 # How long a browser may take to read everything once it was sent.
@@ -114,22 +114,7 @@ def _is_trace(file: Path) -> bool:
         return False
     if begin.startswith((b"{", b"[")):
         return b'"traceEvents"' in begin or re.match(rb"\[\s*[{\]]", begin) is not None
-    return _begins_with_packets(begin)
-
-
-def _begins_with_packets(begin: bytes) -> bool:
-    """Whether packets of a pftrace follow each other: a tag, a length (a varint), so many bytes."""
-    at = length = shift = 0
-    while at < len(begin):
-        if begin[at] != _PACKET_TAG:
-            return False
-        at, length, shift = at + 1, 0, 0
-        while at < len(begin) and begin[at] & 0x80:
-            length, shift, at = length | (begin[at] & 0x7F) << shift, shift + 7, at + 1
-        if at < len(begin):
-            at += 1 + (length | begin[at] << shift)
-    # The last packet goes on behind what was read, or ends the file.
-    return bool(begin) and (at == len(begin) or len(begin) == _BEGIN_BYTES)
+    return begins_with_packets(begin, is_cut=len(begin) == _BEGIN_BYTES)
 
 
 def _redirection(link: str, folder: Path) -> str:

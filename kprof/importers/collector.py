@@ -33,11 +33,13 @@ class Place(NamedTuple):
     hw_id: int = 0
 
 
-class _Open(NamedTuple):
+class _Event(NamedTuple):
     place: Place
     name: str
-    time: Time
+    start: Time
+    duration: Time
     args: Mapping[str, Any] | None
+    is_mark: bool = False
 
 
 class Collector:
@@ -55,13 +57,8 @@ class Collector:
         self._launches: dict[Hashable, int] = {}
         self._kernels: dict[int, str] = {}
         self._numbered = ""
-        self._places: list[Place] = []
-        self._starts: list[Time] = []
-        self._durations: list[Time] = []
-        self._names: list[str] = []
-        self._are_marks: list[bool] = []
-        self._args: list[Mapping[str, Any] | None] = []
-        self._open: dict[Hashable, list[_Open]] = {}
+        self._events: list[_Event] = []
+        self._open: dict[Hashable, list[_Event]] = {}
 
     def span(
         self,
@@ -72,13 +69,13 @@ class Collector:
         args: Mapping[str, Any] | None = None,
     ) -> None:
         """A span of `duration` ticks."""
-        self._add(place, name, start, duration, args, is_mark=False)
+        self._events.append(_Event(place, name, start, duration, args))
 
     def mark(
         self, place: Place, name: str, time: Time, args: Mapping[str, Any] | None = None
     ) -> None:
         """An instant."""
-        self._add(place, name, time, 0, args, is_mark=True)
+        self._events.append(_Event(place, name, time, 0, args, is_mark=True))
 
     def begin(
         self,
@@ -93,7 +90,8 @@ class Collector:
 
         The span is put `at` a place that its end does not know, else where it begins.
         """
-        self._open.setdefault((place[:4], key), []).append(_Open(at or place, name, time, args))
+        begun = _Event(at or place, name, time, 0, args)
+        self._open.setdefault((place[:4], key), []).append(begun)
 
     def is_open(self, place: Place, key: Hashable = None) -> bool:
         """Whether `end` would find a beginning."""
@@ -107,7 +105,7 @@ class Collector:
             self.num_dropped[place.rank] += 1
             return
         begun = opened.pop()
-        self.span(begun.place, begun.name, begun.time, time - begun.time, begun.args)
+        self._events.append(begun._replace(duration=time - begun.start))
 
     def launch(self, key: Hashable, kernel: str = "") -> int:
         """The number of a launch, counted from 0 in the order in which they are first named."""
@@ -139,11 +137,12 @@ class Collector:
         self._open.clear()
         labels = self._labels()
         numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        columns = zip(*self._places, strict=True) if self._places else [()] * len(Place._fields)
         places: dict[str, Any] = {
-            name: whole_numbers(origin, name, list(values))
-            for name, values in zip(Place._fields, columns, strict=True)
+            name: whole_numbers(origin, name, [each.place[i] for each in self._events])
+            for i, name in enumerate(Place._fields)
         }
+        starts = [each.start for each in self._events]
+        durations = [each.duration for each in self._events]
         taken = dict(taken or {})
         if self._numbered:
             is_named = self.options.names
@@ -155,11 +154,11 @@ class Collector:
         return ForeignEvents(
             **places,
             name=np.array([numbers[label] for label in labels], dtype=np.int64),
-            start_ns=_ns(origin, "time", self._starts, tick_ns, is_shifted=True),
-            duration_ns=_ns(origin, "duration", self._durations, tick_ns, is_shifted=False),
+            start_ns=_ns(origin, "time", starts, tick_ns, is_shifted=True),
+            duration_ns=_ns(origin, "duration", durations, tick_ns, is_shifted=False),
             names=tuple(numbers),
             marks=frozenset(
-                label for label, is_mark in zip(labels, self._are_marks, strict=True) if is_mark
+                label for label, of in zip(labels, self._events, strict=True) if of.is_mark
             ),
             tick_ns=tick_ns,
             num_dropped=dict(self.num_dropped),
@@ -169,37 +168,21 @@ class Collector:
             **{"kernels": self._kernels, "notices": notices, **known},
         )
 
-    def _add(
-        self,
-        place: Place,
-        name: str,
-        start: Time,
-        duration: Time,
-        args: Mapping[str, Any] | None,
-        *,
-        is_mark: bool,
-    ) -> None:
-        self._places.append(place)
-        self._names.append(name)
-        self._starts.append(start)
-        self._durations.append(duration)
-        self._args.append(args)
-        self._are_marks.append(is_mark)
-
     def _labels(self) -> list[str]:
         """Names by which spans and instants differ."""
-        pairs = list(zip(self._names, self._are_marks, strict=True))
-        of_spans = {name for name, is_mark in pairs if not is_mark}
+        of_spans = {each.name for each in self._events if not each.is_mark}
         return [
-            f"{name} (instant)" if is_mark and name in of_spans else name for name, is_mark in pairs
+            f"{each.name} (instant)" if each.is_mark and each.name in of_spans else each.name
+            for each in self._events
         ]
 
     def _fields(self, origin: object) -> dict[str, NDArray[np.int64]]:
         """Arguments that every event has as a whole number, as far as the payload has room."""
         fields: dict[str, NDArray[np.int64]] = {}
         num_bits = 0
-        for name in (self._args[0] or {}) if self._args else ():
-            values = [(args or {}).get(name) for args in self._args]
+        all_args = [each.args or {} for each in self._events]
+        for name in all_args[0] if all_args else ():
+            values = [args.get(name) for args in all_args]
             if not name.isidentifier() or not all(type(value) is int for value in values):
                 continue
             column = whole_numbers(origin, f"argument {name}", values)

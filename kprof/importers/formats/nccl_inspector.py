@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -41,20 +41,19 @@ class _Times(msgspec.Struct):
 
 
 class _Collective(msgspec.Struct):
-    coll: str
-    coll_sn: int
-    coll_exec_time_us: int
-    coll_msg_size_bytes: int = 0
+    name: str = msgspec.field(name="coll")
+    number: int = msgspec.field(name="coll_sn")
+    took_us: int = msgspec.field(name="coll_exec_time_us")
     event_trace_ts: _Times | None = None
+    peer: ClassVar[int] = -1
 
 
 class _Pair(msgspec.Struct):
-    p2p: str
-    p2p_sn: int
-    p2p_exec_time_us: int
-    p2p_peer: int = -1
-    p2p_msg_size_bytes: int = 0
+    name: str = msgspec.field(name="p2p")
+    number: int = msgspec.field(name="p2p_sn")
+    took_us: int = msgspec.field(name="p2p_exec_time_us")
     event_trace_ts: _Times | None = None
+    peer: int = msgspec.field(name="p2p_peer", default=-1)
 
 
 class _Line(msgspec.Struct):
@@ -69,31 +68,25 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
     has_guess = False
     for path in files:
         for line in _lines(path, found):
-            perf = line.coll_perf
-            pair = line.p2p_perf
-            if perf is not None:
-                name, number, took_us = perf.coll, perf.coll_sn, perf.coll_exec_time_us
-                times, peer = perf.event_trace_ts, -1
-            elif pair is not None:
-                name, number, took_us = pair.p2p, pair.p2p_sn, pair.p2p_exec_time_us
-                times, peer = pair.event_trace_ts, pair.p2p_peer
-            else:
+            perf = line.coll_perf or line.p2p_perf
+            if perf is None:
                 found.left_out["lines without a collective"] += 1
                 continue
-            launch = found.launch((line.header.id, name, peer, number), name)
-            place = Place(line.header.rank, launch=launch)
+            key = (line.header.id, perf.name, perf.peer, perf.number)
+            place = Place(line.header.rank, launch=found.launch(key, perf.name))
             channels = [
                 each
-                for each in (times.kernel_events if times else [])
+                for each in (perf.event_trace_ts.kernel_events if perf.event_trace_ts else ())
                 if 0 < each.kernel_start_ts <= each.kernel_stop_ts
             ]
             for each in channels:
                 at = place._replace(block=each.channel_id)
                 span_us = each.kernel_stop_ts - each.kernel_start_ts
-                found.span(at, name, each.kernel_start_ts, span_us)
+                found.span(at, perf.name, each.kernel_start_ts, span_us)
             if not channels:
                 has_guess = True
-                found.span(place, name, line.metadata.dump_timestamp_us - took_us, took_us)
+                began_us = line.metadata.dump_timestamp_us - perf.took_us
+                found.span(place, perf.name, began_us, perf.took_us)
     guess = Guess("us of the host; an end is when the line was written")
     return found.events(
         files[0],

@@ -6,15 +6,14 @@ plugin has not seen end has StopGpuClk 0: in 2.30 that is every channel but the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from kprof.errors import ForeignFormatError
-from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
+from kprof.importers.collector import Collector, Place, file_per_rank
+from kprof.importers.foreign import Format
 from kprof.importers.reading import parse_json, read_bytes
 from kprof.regions import Category
 
@@ -41,35 +40,23 @@ class _Event(msgspec.Struct):
     args: _Arguments = msgspec.field(default_factory=_Arguments)
 
 
-def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    found = Collector()
-    for path in files:
-        call: _Event | None = None
-        num_calls: dict[tuple[int, str, int], int] = {}
-        for event in _events(path):
-            if event.ph == "b" and event.cat in _CALLS:
-                call = event
-                # Sends and receives have no number of their own: they are counted.
-                key = (event.args.comm_hash, event.name, event.args.peer)
-                num_calls[key] = num_calls.get(key, -1) + 1
-                number = event.args.seq_num if event.cat == "COLL" else num_calls[key]
-                named = (event.name, event.args.algorithm, event.args.protocol)
-                kernel = " ".join(filter(None, named))
-                launch = found.launch((*key, number), kernel)
-            elif event.ph == "b" and event.cat == "GPU" and call is not None:
-                place = Place(call.args.rank, event.args.channel, launch=launch)
-                _channel(found, place, kernel, event.args)
-    return found.events(
-        files[0],
-        # How much of it was waiting, nobody knows.
-        category=Category.OTHER,
-        taken={
-            "rank": "Rank of the collective",
-            "block": "Channel",
-            "launch": "CommHash and SeqNum",
-            "clock": "%globaltimer of each GPU, ns",
-        },
-    )
+def _collect(found: Collector, path: Path, _: int) -> None:
+    """Each collective names its rank."""
+    call: _Event | None = None
+    num_calls: dict[tuple[int, str, int], int] = {}
+    for event in _events(path):
+        if event.ph == "b" and event.cat in _CALLS:
+            call = event
+            # Sends and receives have no number of their own: they are counted.
+            key = (event.args.comm_hash, event.name, event.args.peer)
+            num_calls[key] = num_calls.get(key, -1) + 1
+            number = event.args.seq_num if event.cat == "COLL" else num_calls[key]
+            named = (event.name, event.args.algorithm, event.args.protocol)
+            kernel = " ".join(filter(None, named))
+            launch = found.launch((*key, number), kernel)
+        elif event.ph == "b" and event.cat == "GPU" and call is not None:
+            place = Place(call.args.rank, event.args.channel, launch=launch)
+            _channel(found, place, kernel, event.args)
 
 
 def _channel(found: Collector, place: Place, name: str, times: _Arguments) -> None:
@@ -93,7 +80,15 @@ def _events(path: Path) -> list[_Event]:
 
 
 FORMAT: Final = Format(
-    _read,
+    file_per_rank(
+        _collect,
+        # How much of it was waiting, nobody knows.
+        category=Category.OTHER,
+        rank="Rank of the collective",
+        block="Channel",
+        launch="CommHash and SeqNum",
+        clock="%globaltimer of each GPU, ns",
+    ),
     lambda sample: sample.has("StartGpuClk", "KernelCh"),
     takes_many=True,
     tool="NCCL's example profiler plugin: the JSON of each rank",

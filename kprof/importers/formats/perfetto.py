@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kprof.capture.files import refuse_special
+from kprof.capture.files import begins_with_packets, refuse_special
 from kprof.errors import ForeignFormatError
 from kprof.importers.collector import Collector
 from kprof.importers.foreign import ForeignEvents, Format, Guess, ReadOptions
@@ -20,7 +20,6 @@ from kprof.importers.formats.chrome import ChromeEvent, from_chrome
 from kprof.importers.sample import Sample
 
 _SHELL: Final = "trace_processor_shell"
-_PACKET: Final = 0x0A
 _LIKELY: Final = 0.5
 _DEEPEST: Final = 32
 _START_S: Final = 120
@@ -112,23 +111,7 @@ def _path(tracks: dict[int, tuple[str, int | None]], track: int | None) -> list[
 
 
 def _sniff(sample: Sample) -> float:
-    """A file of packets: field 1 with a length, again and again."""
-    at, num_packets, head = 0, 0, sample.head
-    while at < len(head) and head[at] == _PACKET:
-        length, at = _varint(head, at + 1)
-        if not 0 < length < 1 << 28:
-            return 0.0
-        at, num_packets = at + length, num_packets + 1
-    return _LIKELY if num_packets and at >= len(head) else 0.0
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; 0 where it has no end."""
-    for number, byte in enumerate(data[at : at + 10]):
-        if byte < 0x80:
-            digits = enumerate(data[at : at + number + 1])
-            return sum((each & 0x7F) << 7 * i for i, each in digits), at + number + 1
-    return 0, len(data)
+    return _LIKELY if begins_with_packets(sample.head, is_cut=True) else 0.0
 
 
 FORMAT: Final = Format(

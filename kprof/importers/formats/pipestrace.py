@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kprof.importers.collector import Collector, Place
-from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
+from kprof.importers.collector import Collector, Place, file_per_rank
+from kprof.importers.foreign import Format
 from kprof.importers.reading import read_bytes
 from kprof.importers.sample import Sample
 
@@ -20,24 +19,8 @@ _BEGINS: Final = ("_begin", "_start", "_enter")
 _ENDS: Final = ("_end", "_done", "_complete", "_exit")
 
 
-def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
-    """Logs of several ranks. A line names its rank, or else the order of the files gives it."""
-    found = Collector()
-    for number, path in enumerate(files):
-        for rank, values in _lines(path, number, found):
-            _collect(found, rank, values)
-    return found.events(
-        files[0],
-        taken={
-            "rank": "the prefix of the line, else rank=",
-            "block": "block=, else 0",
-            "warp": "lane=",
-            "clock": "wall_time_ns of the host, in steps of 1024 ns",
-        },
-    )
-
-
-def _lines(path: Path, number: int, found: Collector) -> Iterator[tuple[int, dict[str, str]]]:
+def _collect(found: Collector, path: Path, number: int) -> None:
+    """A log of several ranks. A line names its rank, or else the order of the files gives it."""
     for line in read_bytes(path, "a log of PipesTrace").splitlines():
         match = _LINE.match(line)
         if not match:
@@ -53,10 +36,10 @@ def _lines(path: Path, number: int, found: Collector) -> Iterator[tuple[int, dic
         if text.startswith("lost"):
             found.num_dropped[own] += _int(re.sub(r"\D+", " ", text).strip().split(" ")[0])
         else:
-            yield own, values
+            _event(found, own, values)
 
 
-def _collect(found: Collector, rank: int, values: dict[str, str]) -> None:
+def _event(found: Collector, rank: int, values: dict[str, str]) -> None:
     if "event" not in values or not values.get("wall_time_ns", "").isdecimal():
         found.left_out["lines without an event or a time"] += 1
         return
@@ -85,7 +68,13 @@ def _sniff(sample: Sample) -> bool:
 
 
 FORMAT: Final = Format(
-    _read,
+    file_per_rank(
+        _collect,
+        rank="the prefix of the line, else rank=",
+        block="block=, else 0",
+        warp="lane=",
+        clock="wall_time_ns of the host, in steps of 1024 ns",
+    ),
     _sniff,
     takes_many=True,
     tool="torchcomms PipesTrace: logs with its coarse and fine (schema 2) lines",
