@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kprof.analysis import Finding, Limit
+from kprof.analysis import Doubt, Finding, Limit
 from kprof.analysis.findings.found import Ingredient, Rest
 from kprof.analysis.findings.limits import by_design
 from kprof.analysis.findings.words import lowered
@@ -13,7 +13,6 @@ from kprof.report.blocks import (
     Bar,
     Block,
     Depth,
-    Diagram,
     Header,
     Headline,
     Paragraph,
@@ -28,6 +27,7 @@ from kprof.report.figures import Figure, all_figures
 from kprof.report.figures.small import picture
 from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS, Report
 from kprof.report.sections import sections
+from kprof.report.sections.parts import figure_section
 from kprof.report.sections.places import NOT_OF_KERNELS, about_timeline
 
 # With fewer findings than this, the design and the parts of a call follow them.
@@ -57,7 +57,7 @@ def compose(
     found = report.found
     return (
         Header(" ".join(report.manifest.command), report.facts),
-        *(_doubt(doubt.sentence, doubt.remedy, Tone.GRAVE) for doubt in found.banners),
+        *(_banner(doubt) for doubt in found.banners),
         Section("findings", "", tuple(_answer(report, figures)), is_open=True),
         *_open_waits(report, figures),
         *_time_of_blocks(report),
@@ -66,9 +66,9 @@ def compose(
     )
 
 
-def _doubt(sentence: str, remedy: str, tone: Tone) -> Paragraph:
-    depth = Depth.SUMMARY if tone is Tone.GRAVE else Depth.SCREEN
-    return Paragraph(f"{capitalised(remedy)}.", f"{sentence}.", tone, depth)
+def _banner(doubt: Doubt) -> Paragraph:
+    text = f"{capitalised(doubt.remedy)}."
+    return Paragraph(text, f"{doubt.sentence}.", Tone.GRAVE, Depth.SUMMARY)
 
 
 def _answer(report: Report, figures: dict[str, Figure]) -> list[Block]:
@@ -201,14 +201,11 @@ def _where(finding: Finding) -> str:
 
 
 def _open_waits(report: Report, figures: dict[str, Figure]) -> list[Block]:
-    if "open-waits" not in figures:
-        return []
     number = len(report.tables["open_waits"])
     cut = "" if number <= MOST_TRACKS else f" {MOST_TRACKS} of {number:,}: --json has all."
     own = "" if report.manifest.is_on_one_clock else " Every rank is on its own clock."
     about = f"Hatched: no end was recorded.{own}{cut}"
-    drawn = Diagram(figures["open-waits"], depth=Depth.PAGE)
-    return [Section("hang", "Waits that never ended", (drawn,), about, is_open=True)]
+    return figure_section(figures, "open-waits", "hang", "Waits that never ended", about)
 
 
 def _time_of_blocks(report: Report) -> list[Block]:
@@ -228,8 +225,6 @@ def _time_of_blocks(report: Report) -> list[Block]:
 
 
 def _ribbon(report: Report, figures: dict[str, Figure]) -> list[Block]:
-    if "ribbon" not in figures:
-        return []
     own = "" if report.manifest.is_on_one_clock else " Every rank is on its own clock."
     line = " The line is the critical path." if report.rows("critical_path") else ""
     about = (
@@ -238,13 +233,9 @@ def _ribbon(report: Report, figures: dict[str, Figure]) -> list[Block]:
     )
     if not report.are_times_known:
         about = NOT_OF_KERNELS
-    drawn = Diagram(figures["ribbon"], depth=Depth.PAGE)
-    return [Section("over-time", "Who waits for whom, over time", (drawn,), about, is_open=True)]
+    return figure_section(figures, "ribbon", "over-time", "Who waits for whom, over time", about)
 
 
 def _timeline(report: Report, figures: dict[str, Figure]) -> list[Block]:
-    if "timeline" not in figures:
-        return []
-    drawn = Diagram(figures["timeline"], depth=Depth.PAGE)
-    name = "What the blocks of every rank do"
-    return [Section("over-time", name, (drawn,), about_timeline(report), is_open=True)]
+    title = "What the blocks of every rank do"
+    return figure_section(figures, "timeline", "over-time", title, about_timeline(report))

@@ -121,33 +121,33 @@ def _verdict(table: pd.DataFrame) -> str:
         rows = changed[changed["level"] == level]
         for kernel in list(dict.fromkeys(rows["kernel"]))[:at_most]:
             of_kernel = rows[rows["kernel"] == kernel].set_index("measure").to_dict("index")
-            sentences.append(_of_lengths(of_kernel, level, kernel or "the kernel"))
+            sentences.append(_of_lengths(of_kernel))
     sentences = sentences or ["No launch became slower or faster as a whole"]
     regions = changed[~changed["level"].isin([CALL, LAUNCH])]
     if len(regions):
         row = regions.to_dict("records")[0]
-        what = f"Region {row['region']} in the {row['level']}"
-        sentences.append(", with ".join(filter(None, (_sentence(row, what), _work(row)))))
+        sentences.append(", with ".join(filter(None, (_sentence(row), _work(row)))))
     return ". ".join(sentences) + "."
 
 
-def _of_lengths(rows: dict[Any, dict[Any, Any]], level: str, kernel: str) -> str:
+def _of_lengths(rows: dict[Any, dict[Any, Any]]) -> str:
     """The median where it changed.
 
     Otherwise another measure that changed, which is about some of the calls only.
     """
-    what = "A call" if level == CALL else f"A launch of {kernel}"
     if "median" in rows:
-        return _sentence(rows["median"], what)
+        return _sentence(rows["median"])
     parts = []
     if "mean" in rows:
-        parts.append(f"{_sentence(rows['mean'], what)} in the mean")
+        parts.append(f"{_sentence(rows['mean'])} in the mean")
     elif "p95" in rows:
-        parts.append(f"{_sentence(rows['p95'], what)} in the slowest 5 %")
+        parts.append(f"{_sentence(rows['p95'])} in the slowest 5 %")
     if "slow share" in rows:
-        row, many = rows["slow share"], "calls" if level == CALL else "launches"
+        row = rows["slow share"]
+        slow = "slow calls" if row["level"] == CALL else "slow launches"
+        of = "" if parts else f" of {row['kernel'] or 'the kernel'}"
         shares = f"{percent(row['base_ns'])} to {percent(row['candidate_ns'])}"
-        parts.append(f"slow {many}{'' if parts else f' of {kernel}'} went from {shares}")
+        parts.append(f"{slow}{of} went from {shares}")
     text = "; ".join(parts)
     return text[0].upper() + text[1:]
 
@@ -216,9 +216,7 @@ def _too_uncertain(row: dict[Any, Any], lengths: pd.DataFrame) -> str:
 def _medians(lengths: pd.DataFrame) -> str:
     """A call went from 18.1 us to 38.8 us, +114 %; of launches, the one that changed most."""
     rows = lengths[lengths["measure"] == "median"].to_dict("records")
-    row = max(rows, key=lambda row: (row["level"] == CALL, abs(row["change_ns"])))
-    kernel = row["kernel"] or "the kernel"
-    return _sentence(row, "A call" if row["level"] == CALL else f"A launch of {kernel}")
+    return _sentence(max(rows, key=lambda row: (row["level"] == CALL, abs(row["change_ns"]))))
 
 
 def _names_of(table: pd.DataFrame, verdict: str) -> str:
@@ -229,7 +227,10 @@ def _names_of(table: pd.DataFrame, verdict: str) -> str:
     return listed(list(dict.fromkeys(name or "the kernel" for name in names)))
 
 
-def _sentence(row: dict[Any, Any], what: str) -> str:
+def _sentence(row: dict[Any, Any]) -> str:
+    what = f"Region {row['region']} in the {row['level']}"
+    if row["level"] in (CALL, LAUNCH):
+        what = "A call" if row["level"] == CALL else f"A launch of {row['kernel'] or 'the kernel'}"
     sides = f"{duration(row['base_ns'])} to {duration(row['candidate_ns'])}"
     return f"{what} went from {sides}, {signed_percent(row['change_share'])}"
 

@@ -141,14 +141,10 @@ def _shown(trace: Trace, launch: int | None) -> tuple[Summary, Focus]:
         summary = Summary.of(trace)
         return summary, focus(summary)
     trace = trace.select(launches=launch)
-    return Summary.of(trace), _whole(trace, launch)
-
-
-def _whole(trace: Trace, launch: int) -> Focus:
     first_ns, last_ns = trace.window_ns()
     if first_ns == last_ns:
         raise SelectionError(f"launch {launch} has no events here; trace.launches() lists all")
-    return Focus(first_ns, last_ns, f"launch {launch}")
+    return Summary.of(trace), Focus(first_ns, last_ns, f"launch {launch}")
 
 
 def _bars(spans: pd.DataFrame, origin_ns: int, size: float, category: str) -> Bar:

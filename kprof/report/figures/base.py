@@ -69,7 +69,7 @@ def described(span: dict[Any, Any]) -> str:
     return f"{label(span['region'])}{peer}: {duration(span['end_ns'] - span['start_ns'])}"
 
 
-def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]:
+def few_rows(grid: pd.DataFrame, what: str) -> tuple[pd.DataFrame, str]:
     """A grid with a row per rank (or block) as one that a screen can show, and the axis's title.
 
     Neighbours share a row that shows the largest of each of their cells: one rank that stands out

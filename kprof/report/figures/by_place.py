@@ -35,11 +35,8 @@ def blame(report: Report) -> Figure | None:
     """Who waits (rows) for whom (columns)."""
     if report.blame_matrix.to_numpy().sum() == 0:
         return None
-    matrix, waiting = few_rows(report.blame_matrix, "waiting rank")
-    transposed, waited_for = few_rows(matrix.T, "rank waited for")
-    return _heatmap(
-        transposed.T, "blame", f"{waiting} (rows), {waited_for} (columns)", "wait", "waited for"
-    )
+    axes = "waiting rank", "rank waited for"
+    return _heatmap(report.blame_matrix, axes, "blame", "wait", "waited for")
 
 
 def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
@@ -48,14 +45,17 @@ def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
     if table.empty or table[column].max() == 0:
         return None
     by_rank = table.pivot_table(index="rank", columns="block", values=column, aggfunc="sum")
-    grid, ranks = few_rows(by_rank)
-    transposed, blocks = few_rows(grid.T, "block")
-    title = f"{ranks} (rows), {blocks} (columns)"
-    return _heatmap(transposed.T, f"blocks-{what}", title, what, "block")
+    return _heatmap(by_rank, ("rank", "block"), f"blocks-{what}", what, "block")
 
 
-def _heatmap(grid: pd.DataFrame, name: str, title: str, kind: str, column: str) -> Figure:
-    """Cells whose tint is their value; few of them have it written in, many are merged."""
+def _heatmap(
+    whole: pd.DataFrame, axes: tuple[str, str], name: str, kind: str, column: str
+) -> Figure:
+    """Cells whose tint is their value; few of them have it written in, many are merged. `axes` are
+    what rows and columns are."""
+    few, of_rows = few_rows(whole, axes[0])
+    transposed, of_columns = few_rows(few.T, axes[1])
+    grid, title = transposed.T, f"{of_rows} (rows), {of_columns} (columns)"
     rows, columns = [str(r) for r in grid.index], [str(c) for c in grid.columns]
     left, top = 12 + LETTER * max(len(row) for row in rows), 60.0
     width = (HALF - left - 4) / len(columns)

@@ -41,7 +41,7 @@ def clocks(report: Report, figures: Figures) -> list[Block]:
         importance=tuple(sorted(kept, key=lambda i: -_num_lost(rows[i]))),
         depth=Depth.PAGE,
     )
-    return [quality, *_region_losses(report), *_unmatched(report)]
+    return [*quality, *_region_losses(report), *_unmatched(report)]
 
 
 def _about_clocks(report: Report) -> str:
@@ -65,9 +65,7 @@ def _about_clocks(report: Report) -> str:
 
 def _region_losses(report: Report) -> list[Block]:
     losses = loss_rows(report)
-    if not losses:
-        return []
-    found = table(
+    return table(
         losses,
         parts.rank(),
         parts.words("region"),
@@ -77,7 +75,6 @@ def _region_losses(report: Report) -> list[Block]:
         importance=tuple(sorted(range(len(losses)), key=lambda i: -_num_lost(losses[i]))),
         depth=Depth.PAGE,
     )
-    return [found]
 
 
 def _unmatched(report: Report) -> list[Block]:

@@ -25,9 +25,8 @@ def kernels(report: Report, figures: Figures) -> list[Block]:
 
 def _compiled(report: Report) -> list[Block]:
     """A row for each kernel of which the compiler said something."""
-    rows = report.rows("compiled")
-    found = table(
-        rows,
+    return table(
+        report.rows("compiled"),
         parts.words("kernel"),
         parts.number("registers"),
         parts.number("spills, bytes", "spill_bytes"),
@@ -40,7 +39,6 @@ def _compiled(report: Report) -> list[Block]:
         about=_ABOUT_COMPILED,
         what="kernels",
     )
-    return [found] if rows else []
 
 
 _ABOUT_COMPILED: Final = (
@@ -76,7 +74,7 @@ def _times(report: Report) -> list[Block]:
         what="kernels",
         which="those that make a call longest",
     )
-    return [*_between(rows), found]
+    return [*_between(rows), *found]
 
 
 _ABOUT: Final = (
@@ -123,11 +121,8 @@ def lifetimes(report: Report, figures: Figures) -> list[Block]:
     groups: dict[tuple[str, int], list[dict[Any, Any]]] = {}
     for row in report.rows("warp_lifetimes"):
         groups.setdefault((row["kernel"], row["rank"]), []).append(row)
-    if not groups:
-        return []
-    rows = sorted(map(_of_kernel, groups.values()), key=lambda row: -row["total_ns"])
-    found = table(
-        rows,
+    return table(
+        sorted(map(_of_kernel, groups.values()), key=lambda row: -row["total_ns"]),
         parts.words("kernel"),
         parts.rank(),
         parts.number("launches"),
@@ -144,7 +139,6 @@ def lifetimes(report: Report, figures: Figures) -> list[Block]:
         what="kernels",
         which="those that take most",
     )
-    return [found]
 
 
 def _of_kernel(launches: list[dict[Any, Any]]) -> dict[str, Any]:

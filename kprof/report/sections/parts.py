@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from kprof.analysis.wording import duration, percent
-from kprof.report.blocks import Beside, Block, Cell, Column, Depth, Diagram, Table
+from kprof.report.blocks import Beside, Block, Cell, Column, Depth, Diagram, Section, Table
 from kprof.report.figures.base import Figure
 
 Figures: TypeAlias = dict[str, Figure]
@@ -57,15 +57,24 @@ def bad(name: str) -> Of:
     return Of(Column(name.replace("_", " ")), cell)
 
 
-def table(rows: Sequence[dict[Any, Any]], *columns: Of, **about: Any) -> Table:
-    """A table with a row for each of `rows`; `about` are further fields of Table."""
+def table(rows: Sequence[dict[Any, Any]], *columns: Of, **about: Any) -> list[Block]:
+    """A table with a row for each of `rows`, nothing without any; `about` are further fields of
+    Table."""
     cells = tuple(tuple(of.cell(row) for of in columns) for row in rows)
-    return Table(tuple(of.column for of in columns), cells, **about)
+    return [Table(tuple(of.column for of in columns), cells, **about)] if rows else []
 
 
 def figure(figures: Figures, name: str, about: str) -> list[Block]:
     """A figure with a sentence on it; nothing where the report has no data for it."""
     return [Diagram(figures[name], about, depth=Depth.PAGE)] if name in figures else []
+
+
+def figure_section(figures: Figures, name: str, id: str, title: str, about: str) -> list[Block]:
+    """An open section with one figure; nothing where the report has no data for it."""
+    if name not in figures:
+        return []
+    drawn = Diagram(figures[name], depth=Depth.PAGE)
+    return [Section(id, title, (drawn,), about, is_open=True)]
 
 
 def beside(*groups: Sequence[Block]) -> list[Block]:

@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from kprof.analysis.wording import duration, listed, members, percent
-from kprof.report.blocks import Block, Cell, Column, Depth, Paragraph, Table, Tone
+from kprof.report.blocks import Block, Cell, Column, Depth, Paragraph, Tone
 from kprof.report.model import Report
 from kprof.report.sections import parts
 from kprof.report.sections.parts import Figures, Of, beside, figure, table
@@ -36,7 +36,7 @@ def ranks(report: Report, figures: Figures) -> list[Block]:
     if "ribbon" in figures:
         drawn = figure(figures, "timeline", about_timeline(report)) + drawn
     if not report.are_times_known:
-        return [*drawn, _counts(report)]
+        return [*drawn, *_counts(report)]
     return [_efficiency(report), *drawn, *_group_sheet(report), *_rank_sheet(report)]
 
 
@@ -68,10 +68,7 @@ def about_timeline(report: Report) -> str:
 def _group_sheet(report: Report) -> list[Block]:
     """Work and wait of hosts and rails, where ranks are on several."""
     rows = report.rows("hosts_and_rails")
-    if not rows:
-        return []
-    by_caused = sorted(range(len(rows)), key=lambda i: -rows[i]["caused_ns"])
-    sheet = table(
+    return table(
         rows,
         parts.words("of", "name"),
         parts.number("ranks"),
@@ -85,9 +82,8 @@ def _group_sheet(report: Report) -> list[Block]:
         "interface where recordings name it, else the n-th rank of every host.",
         what="hosts and rails",
         which="those waited for longest",
-        importance=tuple(by_caused),
+        importance=tuple(sorted(range(len(rows)), key=lambda i: -rows[i]["caused_ns"])),
     )
-    return [sheet]
 
 
 def _rank_sheet(report: Report) -> list[Block]:
@@ -125,7 +121,7 @@ def _rank_sheet(report: Report) -> list[Block]:
         which="those that findings name, then those waited for longest",
         importance=_importance(report, rows),
     )
-    return [Paragraph(_ABOUT_RANKS, tone=Tone.FINE, depth=Depth.PAGE), sheet]
+    return [Paragraph(_ABOUT_RANKS, tone=Tone.FINE, depth=Depth.PAGE), *sheet]
 
 
 _ABOUT_RANKS: Final = (
@@ -149,7 +145,7 @@ def _gains(report: Report) -> dict[int, str]:
     }
 
 
-def _counts(report: Report) -> Table:
+def _counts(report: Report) -> list[Block]:
     """For runs without usable times: spans, and bytes where any are counted."""
     rows = report.rows("imbalance_by_rank")
     return table(
@@ -198,7 +194,7 @@ def regions(report: Report, figures: Figures) -> list[Block]:
         which="those with the most time",
         depth=depth,
     )
-    return [found, *rates(report, depth)]
+    return [*found, *rates(report, depth)]
 
 
 _MOST_NAMED: Final = 3
@@ -226,7 +222,7 @@ def rates(report: Report, depth: Depth) -> list[Block]:
     is_measured = any(info.ceilings for info in report.manifest.ranks)
     of_ceilings = "" if is_measured else _FROM_SHEETS if has_ceilings else _NO_CEILINGS
     notes = filter(None, [_without_bytes(report), of_ceilings])
-    return [found, *(Paragraph(note, tone=Tone.FINE, depth=depth) for note in notes)]
+    return [*found, *(Paragraph(note, tone=Tone.FINE, depth=depth) for note in notes)]
 
 
 _FROM_SHEETS: Final = (

@@ -26,11 +26,7 @@ def path(report: Report, figures: Figures) -> list[Block]:
         "track it follows the track; at a wait it goes to what ended the wait.",
     )
     rows = report.rows("critical_regions")[:_MOST_ROWS]
-    return [*drawn, *beside([_path_regions(rows)], [_what_ifs(report)])] if rows else drawn
-
-
-def _path_regions(rows: list[dict[Any, Any]]) -> Table:
-    return table(
+    of_regions = table(
         rows,
         parts.words("region"),
         parts.rank(),
@@ -41,9 +37,10 @@ def _path_regions(rows: list[dict[Any, Any]]) -> Table:
         about="Only what is on the path makes a call longer.",
         depth=Depth.PAGE,
     )
+    return [*drawn, *beside(of_regions, _what_ifs(report))] if rows else drawn
 
 
-def _what_ifs(report: Report) -> Table:
+def _what_ifs(report: Report) -> list[Block]:
     """What would help, and the two scenarios of the whole call. Ranks whose repair gains nothing
     are left out."""
     scenarios = report.rows("what_if")
@@ -115,15 +112,13 @@ def _blame_table(report: Report, about: str) -> Table:
 
 def _late_senders(report: Report) -> list[Block]:
     rows = report.rows("late_sender")
-    if not rows:
-        return []
     about = (
         "Of an average wait that a send ended: how long until the send began, and then until its "
         "data arrived"
     )
     if len(rows) > _MOST_LINKS:
         about += f". The {_MOST_LINKS} links with the most late-sender time of {len(rows):,}"
-    found = table(
+    return table(
         [row | {"impossible_order": row["violations"]} for row in rows[:_MOST_LINKS]],
         parts.words("wait region", "region"),
         parts.rank("from rank", "src"),
@@ -137,7 +132,6 @@ def _late_senders(report: Report) -> list[Block]:
         about=f"{about}.",
         depth=Depth.PAGE,
     )
-    return [found]
 
 
 def _each(name: str, key: str) -> Of:
@@ -150,11 +144,8 @@ def _each(name: str, key: str) -> Of:
 
 
 def _delays(report: Report) -> list[Block]:
-    rows = report.rows("delay_costs")[:_MOST_ROWS]
-    if not rows:
-        return []
-    found = table(
-        rows,
+    return table(
+        report.rows("delay_costs")[:_MOST_ROWS],
         parts.words("region"),
         parts.rank(),
         parts.time("direct", "direct_ns"),
@@ -166,4 +157,3 @@ def _delays(report: Report) -> list[Block]:
         "waited for (propagated).",
         depth=Depth.PAGE,
     )
-    return [found]
