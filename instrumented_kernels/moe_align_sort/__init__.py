@@ -4,7 +4,6 @@ kprof.
 See README.md for what their traces show; `instrumented_kernels.ops` has it as an operator of torch.
 """
 
-from instrumented_kernels.moe_align_sort.plan import Plan, Sorted
-from instrumented_kernels.moe_align_sort.reference import reference
+from instrumented_kernels.moe_align_sort.plan import Plan, Sorted, reference
 
 __all__ = ["Plan", "Sorted", "reference"]

@@ -18,8 +18,8 @@ from instrumented_kernels.moe_align_sort.plan import (
     allocate,
     check,
     check_num_experts,
+    reference,
 )
-from instrumented_kernels.moe_align_sort.reference import reference
 from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
 from kprof.devices.on_use import torch

@@ -4,7 +4,6 @@ kprof.
 See README.md for what their traces show; `instrumented_kernels.ops` has it as an operator of torch.
 """
 
-from instrumented_kernels.rms_norm_fp8.plan import Normalised, Plan
-from instrumented_kernels.rms_norm_fp8.reference import reference
+from instrumented_kernels.rms_norm_fp8.plan import Normalised, Plan, reference
 
 __all__ = ["Normalised", "Plan", "reference"]

@@ -8,8 +8,7 @@ from typing import Final
 from instrumented_kernels.fp8 import count_far
 from instrumented_kernels.fp8_workload import MakeInput, rows_app
 from instrumented_kernels.repeated_calls import Case
-from instrumented_kernels.rms_norm_fp8.plan import VARIANTS, Plan, allocate
-from instrumented_kernels.rms_norm_fp8.reference import reference
+from instrumented_kernels.rms_norm_fp8.plan import VARIANTS, Plan, allocate, reference
 
 _SCALE: Final = 8.0
 

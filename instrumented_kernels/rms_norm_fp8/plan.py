@@ -1,4 +1,4 @@
-"""How a call of rms_norm_fp8 becomes a launch."""
+"""How a call of rms_norm_fp8 becomes a launch, and the same in torch."""
 
 from __future__ import annotations
 
@@ -162,3 +162,21 @@ def check_epsilon(epsilon: float) -> None:
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:
     """Allocate the outputs."""
     return Normalised(torch.empty_like(x, dtype=fp8), torch.empty_like(x))
+
+
+def reference(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    scale: float,
+    fp8: torch.dtype,
+    epsilon: float = DEFAULT_EPSILON,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The baseline, also for torch.compile: y and sum, computed in fp32 as in models."""
+    import torch  # itself, as torch.compile looks into this
+
+    total = x + residual
+    wide = total.float()
+    factor = torch.rsqrt(wide.square().mean(dim=1, keepdim=True) + epsilon) * scale
+    largest = torch.finfo(fp8).max
+    return (wide * factor * weight.float()).clamp(-largest, largest).to(fp8), total

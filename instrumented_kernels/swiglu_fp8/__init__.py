@@ -3,7 +3,6 @@
 See README.md for what their traces show; `instrumented_kernels.ops` has it as an operator of torch.
 """
 
-from instrumented_kernels.swiglu_fp8.plan import Plan
-from instrumented_kernels.swiglu_fp8.reference import reference
+from instrumented_kernels.swiglu_fp8.plan import Plan, reference
 
 __all__ = ["Plan", "reference"]

@@ -1,4 +1,4 @@
-"""How a call of swiglu_fp8 becomes a launch."""
+"""How a call of swiglu_fp8 becomes a launch, and the same in torch."""
 
 from __future__ import annotations
 
@@ -75,3 +75,12 @@ def check(x: torch.Tensor, scale: float, device: str) -> None:
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> torch.Tensor:
     """Allocate the output."""
     return x.new_empty((x.shape[0], x.shape[1] // 2), dtype=fp8)
+
+
+def reference(x: torch.Tensor, scale: float, fp8: torch.dtype) -> torch.Tensor:
+    """The baseline, also for torch.compile: fp8(scale * silu(gate) * up), computed in fp32."""
+    import torch  # itself, as torch.compile looks into this
+
+    gate, up = x.float().chunk(2, dim=1)
+    largest = torch.finfo(fp8).max
+    return (scale * torch.nn.functional.silu(gate) * up).clamp(-largest, largest).to(fp8)
