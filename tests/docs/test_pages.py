@@ -18,7 +18,9 @@ import typer.main
 from pages import DOCS, ROOT, Block, Reader, blocks_of, one_line
 
 import kprof
+from docs import tables
 from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK, ArenaGeometry
+from kprof.analysis.findings.kinds import all_kinds
 from kprof_cli.main import app
 
 # With a test that follows them from an empty folder.
@@ -102,21 +104,15 @@ def test_the_table_of_commands_is_complete() -> None:
     assert named == known
 
 
-def test_the_tables_of_findings_are_current() -> None:
-    from kprof.analysis.findings.document import document
-    from kprof.analysis.findings.kinds import all_kinds
+@pytest.mark.parametrize("name", tables.PAGES)
+def test_the_tables_are_current(name: str) -> None:
+    text = (DOCS / name).read_text()
+    assert tables.PAGES[name](text) == text, "run: python docs/tables.py"
 
+
+def test_every_kind_of_finding_has_a_row() -> None:
     text = (DOCS / "findings.md").read_text()
-    made = document(text)
-    assert made == text, "run: python -m kprof.analysis.findings.document docs/findings.md"
-    assert all(f"| `{kind.name}` | {kind.finds} |" in made for kind in all_kinds())
-
-
-def test_the_table_of_formats_is_current() -> None:
-    from kprof.importers.document import document
-
-    text = (DOCS / "import.md").read_text()
-    assert document(text) == text, "run: python -m kprof.importers.document docs/import.md"
+    assert all(f"| `{kind.name}` | {kind.finds} |" in text for kind in all_kinds())
 
 
 def test_every_recording_has_its_story() -> None:
