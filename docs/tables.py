@@ -1,7 +1,7 @@
-"""Makes the tables of the documentation that say what the code says: `python docs/tables.py`.
+"""Makes the tables of findings.md that say what the code says: `python docs/tables.py`.
 
-They stand between two comments of a page, such as `<!-- kinds -->` and `<!-- end of kinds -->`.
-Everything else there is written by hand.
+They stand between two comments, such as `<!-- kinds -->` and `<!-- end of kinds -->`. Everything
+else there is written by hand.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from pathlib import Path
 
 from kprof.analysis.findings.kinds import all_kinds
 from kprof.analysis.findings.limits import LimitKind
-from kprof.importers import format_of, own_names
-from kprof.importers.foreign import OPTIONS
 
 
 def findings(page: str) -> str:
@@ -32,17 +30,6 @@ def findings(page: str) -> str:
     return with_table(page, "limits", [("limit", changes, "what to do"), *limits])
 
 
-def formats(page: str) -> str:
-    """`import.md` with the table of formats made anew."""
-    head = ("format", "files of", "what comes over", "what cannot", "tested with", "options")
-    rows = [head]
-    for name in own_names():
-        each = format_of(name)
-        uses = ", ".join(f"`{OPTIONS[use]}`" for use in each.uses)
-        rows.append((f"`{name}`", each.tool, each.brings, each.lacks, each.tested, uses))
-    return with_table(page, "formats", rows)
-
-
 def with_table(page: str, name: str, rows: Sequence[Sequence[str]]) -> str:
     """A page with the table called `name` made anew; the first row is its head."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -52,9 +39,6 @@ def with_table(page: str, name: str, rows: Sequence[Sequence[str]]) -> str:
     return f"{before}{begin}{table}{end}{rest.partition(end)[2]}"
 
 
-PAGES = {"findings.md": findings, "import.md": formats}
-
 if __name__ == "__main__":
-    for name, remade in PAGES.items():
-        path = Path(__file__).parent / name
-        path.write_text(remade(path.read_text()))
+    path = Path(__file__).parent / "findings.md"
+    path.write_text(findings(path.read_text()))

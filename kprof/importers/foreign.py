@@ -118,19 +118,13 @@ class Format:
 
     `read` raises ForeignFormatError. With `takes_many` it gets a file per rank, rank 0 first, else
     one file. `sniff` says how sure it is, from 0 to CERTAIN, that a file is of the format; one that
-    is certain or nothing may say True or False. The
-    documentation says of which `tool` the files are, what it `brings` over and what it `lacks`, and
-    with which version this was `tested`.
+    is certain or nothing may say True or False.
     """
 
     read: Callable[[Sequence[Path], ReadOptions], ForeignEvents]
     sniff: Callable[[Sample], float] = _never
     uses: tuple[str, ...] = ()
     takes_many: bool = False
-    tool: str = ""
-    brings: str = ""
-    lacks: str = ""
-    tested: str = ""
 
 
 def to_ns(ticks: Ints, tick_ns: float) -> Ints:

@@ -58,7 +58,7 @@ class Layout:
     has_table: bool = False
 
 
-def slots_format(layout: Layout, sureness: float, **about: str) -> Format:
+def slots_format(layout: Layout, sureness: float) -> Format:
     """The format of buffers with this layout; `sureness` orders layouts that fit equally."""
     return Format(
         file_per_rank(
@@ -70,9 +70,6 @@ def slots_format(layout: Layout, sureness: float, **about: str) -> Format:
         partial(_sniff, layout, sureness),
         uses=("names",),
         takes_many=True,
-        brings="spans and instants by block and group" + (", the SM" if layout.sm else ""),
-        lacks="names (`--names`, in the order of ids), the kernel",
-        **about,
     )
 
 

@@ -21,6 +21,8 @@ import kprof
 from docs import tables
 from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK, ArenaGeometry
 from kprof.analysis.findings.kinds import all_kinds
+from kprof.importers import format_of, own_names
+from kprof.importers.foreign import OPTIONS
 from kprof_cli.main import app
 
 # With a test that follows them from an empty folder.
@@ -104,10 +106,17 @@ def test_the_table_of_commands_is_complete() -> None:
     assert named == known
 
 
-@pytest.mark.parametrize("name", tables.PAGES)
-def test_the_tables_are_current(name: str) -> None:
-    text = (DOCS / name).read_text()
-    assert tables.PAGES[name](text) == text, "run: python docs/tables.py"
+def test_the_tables_of_findings_are_current() -> None:
+    text = (DOCS / "findings.md").read_text()
+    assert tables.findings(text) == text, "run: python docs/tables.py"
+
+
+def test_every_format_has_a_row_with_its_options() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\|([^|]*)\|$", (DOCS / "import.md").read_text(), flags=re.MULTILINE
+    )
+    options = {name: re.findall("`([^`]*)`", text) for name, text in rows}
+    assert options == {name: [OPTIONS[use] for use in format_of(name).uses] for name in own_names()}
 
 
 def test_every_kind_of_finding_has_a_row() -> None:

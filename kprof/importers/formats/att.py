@@ -143,8 +143,4 @@ FORMAT: Final = Format(
     lambda sample: not {"occupancy.json", "filenames.json"}.isdisjoint(sample.names),
     uses=("tick_ns",),
     takes_many=True,
-    tool="AMD thread trace: the folder `ui_output_agent_*` of rocprofv3 --att",
-    brings="waves with their kernels, states of traced waves (exec, wait, stall)",
-    lacks="blocks, instructions; a cycle's length before decoder 0.1.3",
-    tested="by the source of the tool (files 3.0.0)",
 )

@@ -204,12 +204,4 @@ def _sniff(sample: Sample) -> float:
     return GENERIC if sample.is_json and b'"ph"' in sample.head else 0.0
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    uses=("tick_ns", "is_rank_in_tid"),
-    tool="Chrome Trace Event JSON of any tool, Mosaic GPU among them",
-    brings="spans (X, pairs of B and E, of b and e), instants, whole-number arguments",
-    lacks="counters, flows, samples; which thread is a block is the writer's choice",
-    tested="the format of 2016",
-)
+FORMAT: Final = Format(_read, _sniff, uses=("tick_ns", "is_rank_in_tid"))

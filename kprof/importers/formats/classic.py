@@ -66,7 +66,4 @@ FORMAT: Final = Format(
     _sniff,
     uses=("names", "tick_ns"),
     takes_many=True,
-    tool="hand-written helpers: one int64 array per rank",
-    brings="spans by block, the number of events that did not fit",
-    lacks="names, the length of a tick",
 )

@@ -7,8 +7,5 @@ from typing import Final
 from kprof.importers.slots import Bits, Layout, slots_format
 
 FORMAT: Final = slots_format(
-    Layout(event=Bits(2, 10), track=Bits(12, 12), is_block=True, sm=Bits(24, 8)),
-    0.9,
-    tool="FlashInfer's profiler since 2026, as .npy or bare words",
-    tested="by its source of August 2026",
+    Layout(event=Bits(2, 10), track=Bits(12, 12), is_block=True, sm=Bits(24, 8)), 0.9
 )

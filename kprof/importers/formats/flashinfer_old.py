@@ -6,9 +6,4 @@ from typing import Final
 
 from kprof.importers.slots import Bits, Layout, slots_format
 
-FORMAT: Final = slots_format(
-    Layout(event=Bits(2, 10), track=Bits(12, 20)),
-    0.85,
-    tool="FlashInfer's profiler before 2026, warpscope, TVM TIRx CudaProfiler",
-    tested="by a description (warpscope 0.1.0)",
-)
+FORMAT: Final = slots_format(Layout(event=Bits(2, 10), track=Bits(12, 20)), 0.85)

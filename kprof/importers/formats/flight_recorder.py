@@ -218,12 +218,4 @@ def _sniff(sample: Sample) -> bool:
     return is_json or is_pickle
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    takes_many=True,
-    tool="PyTorch's flight recorder: JSON, or pickle (which is never loaded)",
-    brings="collectives by process group and sequence number, which rank is behind",
-    lacks="ends that its watchdog has not seen, channels, the GPU's times, stacks",
-    tested="2.13: dumps of gloo on a CPU (2.10 of the format)",
-)
+FORMAT: Final = Format(_read, _sniff, takes_many=True)

@@ -161,12 +161,4 @@ def _sniff(sample: Sample) -> bool:
     return is_ours or sample.has("smId", "tpcId")
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    takes_many=True,
-    tool="NVIDIA IKET (`run-iket`): the JSON of each process",
-    brings="lifetimes of warps, ranges, markers, kernels with their grids, the SM",
-    lacks="payloads; processes are documented as not aligned",
-    tested="4.8.1: a real warp trace of an H200; ranges and markers by its documentation",
-)
+FORMAT: Final = Format(_read, _sniff, takes_many=True)

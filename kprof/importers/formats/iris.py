@@ -50,8 +50,4 @@ FORMAT: Final = Format(
     lambda sample: sample.has("xcc_id", "program_id", "cu_id"),
     uses=("tick_ns",),
     takes_many=True,
-    tool="ROCm iris tracing, schema 1.1, files of ranks or merged",
-    brings="spans by program, the rank on the other side, bytes, XCC and CU",
-    lacks="addresses; a merged file has lost the ranks' own first times",
-    tested="by its source of 2026",
 )

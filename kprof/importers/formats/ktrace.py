@@ -121,8 +121,4 @@ FORMAT: Final = Format(
     _sniff,
     uses=("names", "tick_ns"),
     takes_many=True,
-    tool="FlyDSL KTRACE 0.5: raw buffers (of 1 MiB and more with `--kind` only)",
-    brings="spans and marks by wave, dispatches, CU and XCC, the events that did not fit",
-    lacks="names, payloads, the kernel",
-    tested="by its source (0.5.0)",
 )

@@ -63,8 +63,4 @@ FORMAT: Final = Format(
     _sniff,
     uses=("tick_ns",),
     takes_many=True,
-    tool="HazyResearch Megakernels: the timings as .npy",
-    brings="a span per role and instruction, instants",
-    lacks="the length of a cycle, a clock that SMs share, instructions (they are in a pickle)",
-    tested="by its source",
 )

@@ -6,9 +6,4 @@ from typing import Final
 
 from kprof.importers.slots import Bits, Layout, slots_format
 
-FORMAT: Final = slots_format(
-    Layout(event=Bits(2, 9), track=Bits(11, 8)),
-    0.8,
-    tool="Mirage MPK's profiler",
-    tested="by its source of autumn 2026",
-)
+FORMAT: Final = slots_format(Layout(event=Bits(2, 9), track=Bits(11, 8)), 0.8)

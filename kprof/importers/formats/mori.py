@@ -59,8 +59,4 @@ FORMAT: Final = Format(
     _sniff,
     uses=("names", "tick_ns"),
     takes_many=True,
-    tool="MORI-VIZ: raw buffers (its JSON is format `chrome`)",
-    brings="spans and instants by warp",
-    lacks="blocks, how many events a full ring has overwritten",
-    tested="by its source of 2026",
 )

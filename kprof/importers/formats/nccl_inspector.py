@@ -123,8 +123,4 @@ FORMAT: Final = Format(
     _read,
     lambda sample: sample.has("header", "metadata", "dump_timestamp_us"),
     takes_many=True,
-    tool="NCCL's Inspector: its JSON lines",
-    brings="how long each collective took; verbose: its channels as the host saw them",
-    lacks="the GPU's times; begins where it is not verbose",
-    tested="by its source (format v4.0, NCCL 2.30)",
 )

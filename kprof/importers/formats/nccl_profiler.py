@@ -91,8 +91,4 @@ FORMAT: Final = Format(
     ),
     lambda sample: sample.has("StartGpuClk", "KernelCh"),
     takes_many=True,
-    tool="NCCL's example profiler plugin: the JSON of each rank",
-    brings="collectives and sends with their channels on the GPU's clock",
-    lacks="the host's events; ends of channels that the plugin has not seen",
-    tested="2.30.7: 60 all-reduces of two ranks on one H200",
 )

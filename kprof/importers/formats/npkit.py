@@ -140,12 +140,4 @@ def _sniff(sample: Sample) -> bool:
     return sample.matches(ours)
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    takes_many=True,
-    tool="NPKit of MSCCL++, RCCL and patched NCCL: the folder of a dump",
-    brings="spans by block, their sizes, all ranks",
-    lacks="events of the host's threads; names without its header; rings overflow unnoticed",
-    tested="by its sources",
-)
+FORMAT: Final = Format(_read, _sniff, takes_many=True)

@@ -109,12 +109,4 @@ def _sniff(sample: Sample) -> bool:
     return is_sqlite and _TABLE.encode() in sample.head
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    takes_many=True,
-    tool="Nsight Systems: `nsys export --type sqlite` (not gzipped)",
-    brings="kernels by device and stream, as context: no blocks",
-    lacks="NVTX, the host, copies",
-    tested="by a description of its tables",
-)
+FORMAT: Final = Format(_read, _sniff, takes_many=True)

@@ -114,12 +114,4 @@ def _sniff(sample: Sample) -> float:
     return _LIKELY if begins_with_packets(sample.head, is_cut=True) else 0.0
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    tool="Perfetto's protobuf (.pftrace), of IKET, KTRACE, Proton or any other tool",
-    brings="slices by their tracks, instants",
-    lacks="arguments, counters and flows (both counted); which track is a block is the writer's "
-    "choice; needs Perfetto's `trace_processor_shell` in PATH",
-    tested="v52 of the trace processor, as WebAssembly: traces of kprof and one made by hand",
-)
+FORMAT: Final = Format(_read, _sniff)

@@ -77,8 +77,4 @@ FORMAT: Final = Format(
     ),
     _sniff,
     takes_many=True,
-    tool="torchcomms PipesTrace: logs with its coarse and fine (schema 2) lines",
-    brings="events by rank, block and lane, peers, the number of entries lost",
-    lacks="spans, except events whose names end in begin and end; steps below a microsecond",
-    tested="by its source of 2026",
 )

@@ -170,8 +170,4 @@ FORMAT: Final = Format(
     lambda sample: _layout(sample.words("<u4")) is not None,
     uses=("names", "tick_ns"),
     takes_many=True,
-    tool="Triton Proton, instrumentation backend: the raw host buffer, old and new layout",
-    brings="spans by block and warp, the SM, the entries that rings lost",
-    lacks="names of scopes, the kernel; the clock of the SM within a block, whose rate is a guess",
-    tested="Triton 3.6 on an H200 (new layout); the old one by its source",
 )

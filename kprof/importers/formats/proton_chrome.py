@@ -78,8 +78,4 @@ FORMAT: Final = Format(
     lambda sample: sample.is_json and bool(re.search(rb" Core\d+ CTA\d+\"", sample.head)),
     uses=("tick_ns",),
     takes_many=True,
-    tool="Triton Proton, instrumentation backend: Chrome JSON",
-    brings="spans by block and warp, the kernel, the SM",
-    lacks="the length of a cycle, ns beyond 2^24 (its times are float32), flows between warps",
-    tested="Triton 3.6 on an H200",
 )

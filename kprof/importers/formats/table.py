@@ -156,11 +156,4 @@ def _sniff(sample: Sample) -> float:
     return CERTAIN if columns.issuperset(_NEEDED) else 0.0
 
 
-FORMAT: Final = Format(
-    _read,
-    _sniff,
-    tool="CSV or Parquet with a row per event",
-    brings="`rank`, `block`, `region`, `start_ns`, and `duration_ns` or `end_ns`; where present "
-    "`warp`, `launch`, and the payload fields `peer`, `slot`, `bytes` (-1 or an empty cell: none)",
-    lacks="other columns",
-)
+FORMAT: Final = Format(_read, _sniff)

@@ -67,8 +67,4 @@ FORMAT: Final = Format(
     ),
     _sniff,
     takes_many=True,
-    tool="torch.profiler (Kineto) traces",
-    brings="kernels and copies by stream, as context: no blocks",
-    lacks="events of the host, links between them",
-    tested="the layout of torch 2.6 to 2.15",
 )

@@ -15,6 +15,4 @@ FORMAT: Final = slots_format(
         has_table=True,
     ),
     0.9,
-    tool="Triton-distributed's ProfilerBuffer",
-    tested="by its source of 2026",
 )
