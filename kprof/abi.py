@@ -117,13 +117,12 @@ names (address 0: none):
                      if there was no line for a wait.
 
 The arena must be zeroed before use: region id 0 is an empty slot.
-Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.
+Run `python tests/support/abi_header.py` to rewrite `include/kprof/abi.h`; a test compares the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -448,73 +447,3 @@ def initial_control(
     sinks = head[SINKS_OFFSET:].view(SINK)
     sinks["header"]["chunk_idx"] = np.arange(-NUM_SINKS, 0).astype(np.uint32)
     return head
-
-
-_CPP_TYPES: Final = {
-    np.dtype("u1"): "uint8_t",
-    np.dtype("<u2"): "uint16_t",
-    np.dtype("<u4"): "uint32_t",
-    np.dtype("<u8"): "uint64_t",
-    CHUNK_HEADER: "ChunkHeader",
-    SWITCHES: "Switches",
-    DELAYS: "Delays",
-    ROOM: "Room",
-    CURSOR: "Cursor",
-}
-
-
-def cpp_name(python_name: str) -> str:
-    """The name in C++ of a constant: kChunkBytes for CHUNK_BYTES."""
-    return "k" + python_name.title().replace("_", "")
-
-
-def _cpp_struct(name: str, dtype: np.dtype, alignment: int) -> str:
-    """One C++ struct, and a static_assert for its size.
-
-    The members fill the size, so that each of them lies where it should if the size is right.
-    """
-    lines = [f"struct alignas({alignment}) {name} {{"]
-    for field in dtype.names or ():
-        base, shape = dtype[field].base, dtype[field].shape
-        lines.append(f"  {_CPP_TYPES[base]} {field}{''.join(f'[{length}]' for length in shape)};")
-    lines += ["};", f'static_assert(sizeof({name}) == {dtype.itemsize}, "{name} size");', ""]
-    return "\n".join(lines)
-
-
-def cpp_header() -> str:
-    """The text of `include/kprof/abi.h`."""
-    constants = "\n".join(
-        f"constexpr {'uint64_t' if value > 0xFFFF_FFFF else 'uint32_t'} {cpp_name(name)} = "
-        f"{value:#x}{'ull' if value > 0xFFFF_FFFF else 'u'};"
-        for name, value in globals().items()
-        if name.isupper() and isinstance(value, int)
-    )
-    structs = "\n".join(
-        [
-            _cpp_struct("Record", RECORD, 16),
-            _cpp_struct("ChunkHeader", CHUNK_HEADER, 16),
-            _cpp_struct("SinkChunk", SINK, 16),
-            _cpp_struct("Cursor", CURSOR, 64),
-            _cpp_struct("Switches", SWITCHES, 16),
-            _cpp_struct("Delays", DELAYS, 16),
-            _cpp_struct("Room", ROOM, 8),
-            _cpp_struct("StateLine", STATE_LINE, 16),
-            _cpp_struct("WaitLine", WAIT_LINE, 64),
-            _cpp_struct("ControlBlock", CONTROL, 64),
-            _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8),
-        ]
-    )
-    return (
-        "// Generated from kprof/abi.py by `python -m kprof.abi`. Do not edit.\n"
-        "#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n"
-        f"namespace kprof {{\n\n{constants}\n\n{structs}\n}}  // namespace kprof\n"
-    )
-
-
-def header_path() -> Path:
-    """Where the generated header lives inside the package."""
-    return Path(__file__).parent / "include" / "kprof" / "abi.h"
-
-
-if __name__ == "__main__":
-    header_path().write_text(cpp_header())

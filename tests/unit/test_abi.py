@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abi_header import HEADER, cpp_header
 from kprof import abi
 from kprof.abi import ArenaGeometry
 from kprof.errors import ArenaError
@@ -18,7 +19,7 @@ from kprof.recording.launches.launch_buffer import NO_CHUNK, LaunchBuffer
 
 
 def test_the_committed_header_is_the_generated_one():
-    assert abi.header_path().read_text() == abi.cpp_header(), "run `python -m kprof.abi`"
+    assert HEADER.read_text() == cpp_header(), "run `python tests/support/abi_header.py`"
 
 
 def test_the_worked_example_of_the_record():
@@ -80,7 +81,7 @@ int main() {
 def test_a_compiled_probe_writes_what_the_dtypes_read(tmp_path):
     source = tmp_path / "probe.cpp"
     source.write_text(_PROBE)
-    include = abi.header_path().parents[1]
+    include = HEADER.parents[1]
     subprocess.run(
         ["c++", "-std=c++17", "-Wall", "-Werror", f"-I{include}", source, "-o", tmp_path / "probe"],
         check=True,
@@ -109,7 +110,7 @@ def test_the_compiler_puts_every_member_where_the_dtype_has_it(tmp_path, moved_b
         "StateLine": abi.STATE_LINE, "WaitLine": abi.WAIT_LINE, "ControlBlock": abi.CONTROL,
         "LaunchBuffer": abi.LAUNCH_BUFFER,
     }  # fmt: skip
-    assert abi.cpp_header().count("struct alignas") == len(structs)
+    assert cpp_header().count("struct alignas") == len(structs)
     checks = [
         f'static_assert(offsetof(kprof::{name}, {field}) == {dtype.fields[field][1] + moved_by}, "");'
         for name, dtype in structs.items()
@@ -117,7 +118,7 @@ def test_the_compiler_puts_every_member_where_the_dtype_has_it(tmp_path, moved_b
     ]
     source = tmp_path / "offsets.cpp"
     source.write_text("#include <kprof/abi.h>\n" + "\n".join(checks))
-    command = ["c++", "-std=c++17", "-fsyntax-only", f"-I{abi.header_path().parents[1]}", source]
+    command = ["c++", "-std=c++17", "-fsyntax-only", f"-I{HEADER.parents[1]}", source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.count("static assertion failed") == (len(checks) if moved_by else 0)
     assert (done.returncode == 0) is (moved_by == 0), done.stderr

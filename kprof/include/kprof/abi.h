@@ -1,4 +1,4 @@
-// Generated from kprof/abi.py by `python -m kprof.abi`. Do not edit.
+// Generated from kprof/abi.py by `python tests/support/abi_header.py`. Do not edit.
 #pragma once
 
 #include <stddef.h>
