@@ -120,5 +120,4 @@ def plan_for(kind: type[_PlanType], tensor: torch.Tensor) -> _PlanType:
     if plan is None:
         with _plans_lock:
             plan = _plans.get(key) or _plans.setdefault(key, kind(key[1]))
-    found: _PlanType = plan
-    return found
+    return plan

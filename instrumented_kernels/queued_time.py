@@ -23,8 +23,7 @@ def together_us(
     """
     group.barrier()
     own_us = _on_host_us(work, meet) if device == "cpu" else queued_us(work, meet)
-    slowest_us: float = max(group.all_gather(own_us))
-    return slowest_us
+    return max(group.all_gather(own_us))
 
 
 def _on_host_us(work: Callable[[], object], first: Callable[[], object]) -> float:

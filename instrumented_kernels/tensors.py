@@ -49,8 +49,7 @@ def lesser(number: int, other: int) -> int:
     """The smaller one, also of numbers that have no value yet while torch compiles."""
     if type(number) is int and type(other) is int:
         return min(number, other)
-    smaller: int = torch.sym_min(number, other)  # type: ignore[no-untyped-call]
-    return smaller
+    return torch.sym_min(number, other)  # type: ignore[no-untyped-call]
 
 
 def check_whole(name: str, number: object) -> None:

@@ -155,5 +155,4 @@ def _busiest_name(batch: Batch, group: NDArray[np.intp]) -> NDArray[np.int64]:
     # Sorted by group, then by time: the last pair of each group is its busiest.
     order = np.lexsort((busy_ns, pairs // num_names))
     groups = pairs[order] // num_names
-    busiest: NDArray[np.int64] = (pairs[order] % num_names)[np.r_[groups[1:] != groups[:-1], True]]
-    return busiest
+    return (pairs[order] % num_names)[np.r_[groups[1:] != groups[:-1], True]]

@@ -169,5 +169,4 @@ def _busy_ns(
     times, num_inside = times[order], np.cumsum(deltas[order])
     # The integral of a step function is linear between its steps.
     integral = np.cumsum(np.r_[0, num_inside[:-1] * np.diff(times)])
-    busy: NDArray[np.float64] = np.interp(end, times, integral) - np.interp(begin, times, integral)
-    return busy
+    return np.interp(end, times, integral) - np.interp(begin, times, integral)

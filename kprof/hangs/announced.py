@@ -80,8 +80,7 @@ def open_spans(
 def _are_whole(lines: np.ndarray) -> np.ndarray:
     """Which lines are of a span, and have both of its words."""
     words, tags = lines["start_and_region"], lines["chunk_and_tag"] >> abi.STATE_CHUNK_BITS
-    are_whole: np.ndarray = (words >> abi.START_BITS > 0) & (tags == abi.state_tags(words))
-    return are_whole
+    return (words >> abi.START_BITS > 0) & (tags == abi.state_tags(words))
 
 
 def _tracks(arenas: Sequence[ArenaChunks]) -> _Tracks:
@@ -109,8 +108,7 @@ def _tracks(arenas: Sequence[ArenaChunks]) -> _Tracks:
 
 def _are_cycles(headers: np.ndarray) -> np.ndarray:
     """Which chunks have records on the clock of their processor."""
-    cycles: np.ndarray = (headers["flags"] & abi.CHUNK_CYCLES) != 0
-    return cycles
+    return (headers["flags"] & abi.CHUNK_CYCLES) != 0
 
 
 def _anchors(headers: np.ndarray) -> np.ndarray:
@@ -122,8 +120,7 @@ def _anchors(headers: np.ndarray) -> np.ndarray:
 def _since(words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """How long after an anchor a start lies, of which words hold the lower bits."""
     mask, half = np.uint64(abi.START_MASK), np.uint64(_HALF)
-    after: np.ndarray = ((words - anchors + half) & mask).astype(np.int64) - _HALF
-    return after
+    return ((words - anchors + half) & mask).astype(np.int64) - _HALF
 
 
 def _are_recorded(words: np.ndarray, track: np.ndarray, tracks: _Tracks) -> np.ndarray:

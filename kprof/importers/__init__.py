@@ -36,8 +36,7 @@ def format_of(name: str) -> Format:
 
     own = f"{formats.__name__}.{name}"
     if name.isidentifier() and importlib.util.find_spec(own) is not None:
-        found: Format = importlib.import_module(own).FORMAT
-        return found
+        return importlib.import_module(own).FORMAT
     for plugin in metadata.entry_points(group=ENTRY_POINTS, name=name):
         try:
             loaded: Format = plugin.load()

@@ -226,8 +226,7 @@ def _ns(
             f"{origin}: the {what} {values[~is_possible][0]:g} is too large for 64 bits of ns; "
             "fix or remove the event, or check --tick-ns"
         )
-    found: NDArray[np.int64] = ns.astype(np.int64)
-    return found
+    return ns.astype(np.int64)
 
 
 def numbered(values: Iterable[T]) -> dict[T, int]:

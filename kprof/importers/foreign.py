@@ -130,9 +130,7 @@ class Format:
 def to_ns(ticks: Ints, tick_ns: float) -> Ints:
     """Ticks to ns, exact for whole ticks and to half a ns over the length of a trace otherwise."""
     if float(tick_ns).is_integer():
-        exact: Ints = ticks * int(tick_ns)
-        return exact
+        return ticks * int(tick_ns)
     base = int(ticks.min()) if len(ticks) else 0
     offsets = np.rint((ticks - base) * tick_ns).astype(np.int64)
-    rounded: Ints = offsets + int(base * tick_ns)
-    return rounded
+    return offsets + int(base * tick_ns)

@@ -38,8 +38,7 @@ class Bits:
 
     def of(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
         """Their values, shape (n,)."""
-        found: NDArray[np.int64] = (tags >> self.shift) & ((1 << self.count) - 1)
-        return found
+        return (tags >> self.shift) & ((1 << self.count) - 1)
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ def _rising(layout: Layout, slots: _Slots) -> float:
 
 
 def _tags(events: Words) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = (events & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    return found
+    return (events & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 def _sniff(layout: Layout, sureness: float, sample: Sample) -> float:

@@ -134,8 +134,7 @@ def _rings_of(found: Collector, block: Words, layout: _Layout, rank: int) -> lis
 
 def _cycles(ring: _Ring) -> NDArray[np.int64]:
     high = (ring.entries[:, 0] & 0x7FF).astype(np.int64)
-    found: NDArray[np.int64] = (high << 32) | ring.entries[:, 1].astype(np.int64)
-    return found
+    return (high << 32) | ring.entries[:, 1].astype(np.int64)
 
 
 def _cycle(path: Path, rings: Sequence[_Ring], options: ReadOptions) -> tuple[float, str]:

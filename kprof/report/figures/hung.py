@@ -60,8 +60,7 @@ def _of_track(spans: pd.DataFrame, wait: dict[Any, Any]) -> pd.DataFrame:
     is_its = spans["start_ns"] <= wait["start_ns"]
     for name in ("rank", "block", "warp"):
         is_its &= spans[name] == wait[name]
-    found: pd.DataFrame = spans[is_its].copy()
-    return found
+    return spans[is_its].copy()
 
 
 def _name(row: dict[Any, Any]) -> str:

@@ -126,8 +126,7 @@ def _palette_index(drawn: Ribbon) -> npt.NDArray[Any]:
     ranks = np.array([rank for rank, _ in drawn.rows]).reshape(-1, 1, 1)
     is_within = (drawn.culprits == NOBODY) | (drawn.culprits == ranks)
     known = table[np.maximum(drawn.culprits, 0)]
-    index: npt.NDArray[Any] = np.where(is_within, len(CULPRITS), known)
-    return index
+    return np.where(is_within, len(CULPRITS), known)
 
 
 def kind_shares(drawn: Ribbon) -> npt.NDArray[np.float32]:
@@ -141,8 +140,7 @@ def kind_shares(drawn: Ribbon) -> npt.NDArray[np.float32]:
 
 def _level(share: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
     """A share as one of few steps; only nothing at all is 0."""
-    steps: npt.NDArray[Any] = np.ceil(share * _LEVELS - 1e-3) / _LEVELS
-    return steps
+    return np.ceil(share * _LEVELS - 1e-3) / _LEVELS
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
