@@ -402,8 +402,7 @@ def state_tags(start_and_region: np.ndarray) -> np.ndarray:
     Folded, because the clocks of GPUs leave the lowest bits of a start at 0.
     """
     start, region = start_and_region & START_MASK, start_and_region >> START_BITS
-    tags: np.ndarray = (start ^ start >> STATE_TAG_SHIFT ^ region) & 0xFF
-    return tags
+    return (start ^ start >> STATE_TAG_SHIFT ^ region) & 0xFF
 
 
 class Lines(NamedTuple):

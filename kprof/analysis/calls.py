@@ -223,8 +223,7 @@ def _calls_of(kernels: list[str], ordinals: list[int], *, has_gaps: bool = False
                 return None
             if has_gaps:
                 return _by_ordinals(kernels, ordinals, start, period)
-            calls: Ints = np.maximum(0, np.arange(len(number)) - start) // period
-            return calls
+            return np.maximum(0, np.arange(len(number)) - start) // period
     return None if _are_neighbours(ordinals) else np.arange(len(number))
 
 

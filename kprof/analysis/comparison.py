@@ -184,8 +184,7 @@ def _call_lengths(summary: Summary) -> Floats:
     paces = launch_starts(summary).groupby(["kernel", "rank"])["ordinal"].nunique()
     if paces.nunique() != 1 and call_numbers(summary) is None:
         return np.zeros(0)
-    lengths: Floats = call_lengths(summary).to_numpy(dtype=float)
-    return lengths
+    return call_lengths(summary).to_numpy(dtype=float)
 
 
 def _launch_samples(summary: Summary) -> Table:

@@ -112,10 +112,8 @@ def _value(measure: Measure, samples: Floats, limit: float) -> float:
 
 def _times(measure: Measure, rows: Floats) -> Floats:
     if measure is Measure.MEAN:
-        means: Floats = rows.mean(axis=1)
-        return means
-    quantiles: Floats = np.quantile(rows, 0.5 if measure is Measure.MEDIAN else 0.95, axis=1)
-    return quantiles
+        return rows.mean(axis=1)
+    return np.quantile(rows, 0.5 if measure is Measure.MEDIAN else 0.95, axis=1)
 
 
 def _intervals(

@@ -193,8 +193,7 @@ class Clocks:
     def corrected(self, idx: int, local_ns: Ints) -> Floats:
         """Readings of a rank's clock on the common axis, which begins in the middle."""
         since_ns = (local_ns - self.clocks[idx].middle_ns).astype(float)
-        corrected: Floats = since_ns * (1 + self._rate[idx]) + self._offset_ns[idx]
-        return corrected
+        return since_ns * (1 + self._rate[idx]) + self._offset_ns[idx]
 
     def local(self, idx: int, corrected_ns: float) -> int:
         """The reading of a rank's clock at a place of its own corrected axis."""

@@ -106,8 +106,7 @@ class CycleMap:
         ns = knots.ns[knot] + (relative - knots.cycles[knot]) * knots.rate[knot]
         # Results of torn anchors must stay within 64 bits.
         limited = np.rint(ns).clip(-_MAX_CLOCK / 2, _MAX_CLOCK / 2)
-        moments: Array = self.base_ns[group] + limited.astype(np.int64)
-        return moments
+        return self.base_ns[group] + limited.astype(np.int64)
 
 
 def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: float) -> CycleMap:
@@ -133,8 +132,7 @@ def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: floa
 
 
 def _keys(launch: Array, hw_id: Array) -> Array:
-    keys: Array = (launch.astype(np.int64) << 32) | hw_id.astype(np.int64)
-    return keys
+    return (launch.astype(np.int64) << 32) | hw_id.astype(np.int64)
 
 
 def _rate_limits(nominal_cycles_per_second: float) -> Limits:
@@ -176,17 +174,15 @@ def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> Array:
         begin, end = np.searchsorted(keys, [key, key + 1])
         outside = _outside_longest_chain(cycles[begin:end], ns[begin:end], limits)
         is_torn[rows[begin + outside]] = True
-    torn: Array = is_torn
-    return torn
+    return is_torn
 
 
 def _is_possible(cycles: Array, ns: Array, limits: Limits) -> Array:
     """Whether so many cycles can take so long."""
     least, most = limits
-    possible: Array = (ns >= cycles * least - _MAX_CONTRADICTION_NS) & (
+    return (ns >= cycles * least - _MAX_CONTRADICTION_NS) & (
         ns <= cycles * most + _MAX_CONTRADICTION_NS
     )
-    return possible
 
 
 def _outside_longest_chain(cycles: Array, ns: Array, limits: Limits) -> Array:
@@ -231,8 +227,7 @@ def _rates(launch: Array, elapsed_ns: Array, elapsed_cycles: Array, nominal: flo
         launch_idx
     ]
     own = elapsed_ns / np.maximum(elapsed_cycles, 1.0)
-    rates: Array = np.where(elapsed_ns >= _MIN_BASELINE_NS, own, of_launch)
-    return rates
+    return np.where(elapsed_ns >= _MIN_BASELINE_NS, own, of_launch)
 
 
 class _Lines(NamedTuple):
@@ -247,8 +242,7 @@ class _Lines(NamedTuple):
 
     def at(self, line: Array, cycles: Array) -> Array:
         """Real time on the given lines."""
-        ns: Array = self.ns[line] + self.rate[line] * (cycles - self.center[line])
-        return ns
+        return self.ns[line] + self.rate[line] * (cycles - self.center[line])
 
     def rows(self, which: Array) -> _Lines:
         """The chosen lines."""

@@ -50,8 +50,7 @@ def contradiction(limits: Matrix) -> list[int]:
 def middle(closed: Matrix) -> NDArray[np.float64]:
     """Unknowns, (n,), the first 0, that meet all limits and lie in the middle of where they can be
     against the first. The limits are closed and finite."""
-    between: NDArray[np.float64] = (closed[0] - closed[:, 0]) / 2
-    return between
+    return (closed[0] - closed[:, 0]) / 2
 
 
 def bounded_together(closed: Matrix) -> list[int]:

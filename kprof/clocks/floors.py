@@ -41,8 +41,7 @@ def estimate(near: Near, offsets: Floats, bend_ns: float) -> Floats:
     is_worse = margins < np.minimum(least, 0.0)
     room = np.maximum(least, 0.0)[is_worse] / (least - margins)[is_worse]
     part = room.min(initial=1.0)
-    within: Floats = away + part * (level - away)
-    return within
+    return away + part * (level - away)
 
 
 def _level(near: Near, offsets: Floats, bend_ns: float) -> Floats:

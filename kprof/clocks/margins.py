@@ -47,8 +47,7 @@ class Near:
         ends = [
             offsets[k, self.after] - offsets[k, self.before] for k in (self.knot, self.knot + 1)
         ]
-        margins: Floats = self.most - ends[0] * (1 - self.later) - ends[1] * self.later
-        return margins
+        return self.most - ends[0] * (1 - self.later) - ends[1] * self.later
 
     def as_a_whole(self, offsets: Floats) -> Near:
         """Limits of how far ranks as a whole may be from lines through `offsets`. What counts alike
@@ -93,8 +92,7 @@ class _Cost:
 
     def _weights(self, offsets: Floats, scale: Floats) -> Floats:
         exponents = -self._near.margins(offsets) / scale
-        weights: Floats = np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
-        return weights
+        return np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
 
     def step(self, offsets: Floats, scale: Floats) -> Floats | None:
         """The next lines, None where little is gained."""

@@ -157,8 +157,7 @@ class TorchMemory:
     def read(self, begin: int, end: int) -> np.ndarray:
         """A copy on the host, after everything on the device has finished."""
         gpu.synchronize(self._bytes.device)
-        copy: np.ndarray = self._bytes[begin:end].cpu().numpy()
-        return copy
+        return self._bytes[begin:end].cpu().numpy()
 
     def prepare_to_peek(self) -> None:
         """Allocate pinned memory and a stream: impossible while a kernel hangs."""

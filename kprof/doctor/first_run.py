@@ -220,8 +220,7 @@ class FirstRun:
         self._check(
             self._library.first_run_stamp(stamps, memory.address, num_blocks, limit, self._stream())
         )
-        found: np.ndarray = memory.read(mmap.PAGESIZE, memory.size_bytes).view(_STAMP)
-        return found
+        return memory.read(mmap.PAGESIZE, memory.size_bytes).view(_STAMP)
 
     def _answer(self, words: int, mark: int) -> None:
         with gpu.made_current(self._device):

@@ -31,8 +31,7 @@ def builtin(function: _Function) -> _Function:
     """Marks a function that kernels may call. The interpreter calls it directly."""
     if INTERPRETED:
         return function
-    wrapped: _Function = tl.core.builtin(function)
-    return wrapped
+    return tl.core.builtin(function)
 
 
 def is_amd(semantic: Any) -> bool:

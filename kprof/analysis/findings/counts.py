@@ -200,8 +200,7 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
     low, high = (len(values) - 2) // 2, (len(values) - 1) // 2
     of_low = ordered[low + (low >= position)]
     of_high = ordered[high + (high >= position)]
-    medians: np.ndarray = (of_low + of_high) / 2
-    return medians
+    return (of_low + of_high) / 2
 
 
 def ratios_to_others(values: Column) -> Column:

@@ -104,8 +104,7 @@ def _is_main(basis: Basis, candidate: Candidate, main: int | None) -> Bools:
     """Which of the elements are of the main class; all where there is none."""
     if main is None:
         return np.ones(len(candidate.chosen), dtype=bool)
-    is_main: Bools = basis.first_classes(candidate.chosen) == main
-    return is_main
+    return basis.first_classes(candidate.chosen) == main
 
 
 def _region(basis: Basis, candidate: Candidate, main: int | None) -> str | None:

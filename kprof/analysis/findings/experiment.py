@@ -192,8 +192,7 @@ def shown_of(experiment: Experiment, lengths_ns: Floats) -> Floats:
     """Which part of a delay shows in every call: the slope of a line through its lengths by delay
     (delays x calls)."""
     away = np.array(experiment.delays_ns) - np.mean(experiment.delays_ns)
-    shown: Floats = away @ lengths_ns / (away**2).sum() / experiment.most
-    return shown
+    return away @ lengths_ns / (away**2).sum() / experiment.most
 
 
 def judge(

@@ -242,10 +242,7 @@ class Search:
         return edit_of(self.basis.elements, candidate.chosen, more)
 
     def _gains(self, candidates: list[Candidate]) -> Floats:
-        gains: Floats = self.ends[None, :] - self.replay.call_ends(
-            [self._edit(h) for h in candidates]
-        )
-        return gains
+        return self.ends[None, :] - self.replay.call_ends([self._edit(h) for h in candidates])
 
     def _choose(self, candidates: list[Candidate], totals: Floats) -> int:
         """The best one; of those that gain about as much the one that takes the least away, unless

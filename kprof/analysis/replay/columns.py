@@ -52,8 +52,7 @@ def shortest_of(groups: Ints, values: Floats) -> Floats:
     """For every element the smallest value of its group."""
     smallest = np.full(int(groups.max(initial=0)) + 1, np.inf)
     np.minimum.at(smallest, groups, values)
-    chosen: Floats = smallest[groups]
-    return chosen
+    return smallest[groups]
 
 
 def grouped_median(groups: Ints, values: Floats, count: int) -> Floats:

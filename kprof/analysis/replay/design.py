@@ -118,5 +118,4 @@ def _places(graph: Graph) -> Ints | None:
     chain[spans.track[follows]] = spans.track[graph.before[follows]]
     while (chain[chain] != chain).any():
         chain = chain[chain]
-    places: Ints = chain[spans.track]
-    return places
+    return chain[spans.track]

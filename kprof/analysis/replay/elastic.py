@@ -65,8 +65,7 @@ class ElasticReplay(Replay):
         for number, before in enumerate(graph.launch_before.tolist()):
             if before >= 0:
                 so_far[number] = so_far[before] + longest[before]
-        waited: Floats = of_track + so_far[launch]
-        return waited
+        return of_track + so_far[launch]
 
     def _of_ranks(self, ends: Floats) -> Floats:
         """The last end of every rank in every call: (call, rank) x edits."""

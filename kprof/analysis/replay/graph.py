@@ -208,8 +208,7 @@ def _waited(spans: Spans, rank: Ints) -> Floats:
     order = np.argsort(ends, kind="stable")
     waited = np.zeros((int(rank.max()) + 1, spans.num_calls))
     waited[rank[first][order], spans.call[first][order]] = waits[order]
-    usual: Floats = np.median(waited, axis=1)
-    return usual
+    return np.median(waited, axis=1)
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
@@ -219,8 +218,7 @@ def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
     np.minimum.at(shortest, spans.region[is_look], duration[is_look])
     known = np.isfinite(shortest)
     shortest[~known] = shortest[known].min(initial=np.inf) if known.any() else 0.0
-    looks: Floats = shortest[spans.region]
-    return looks
+    return shortest[spans.region]
 
 
 def _launch_order(spans: Spans, starts: Ints, ends: Ints, *, is_linked: bool) -> Ints:
@@ -244,8 +242,7 @@ def _launch_order(spans: Spans, starts: Ints, ends: Ints, *, is_linked: bool) ->
 
 def is_released(spans: Spans) -> Bools:
     """Which waits their send released. A wait that ended before its send began was not."""
-    released: Bools = (spans.send >= 0) & (spans.start[spans.send] < spans.end)
-    return released
+    return (spans.send >= 0) & (spans.start[spans.send] < spans.end)
 
 
 def _held(spans: Spans) -> Bools:
@@ -264,8 +261,7 @@ def _held(spans: Spans) -> Bools:
     look = _usual_look(spans, (spans.send >= 0) & (sent <= spans.start))
     is_long |= (duration > _SURELY_HELD * look) & (duration > _NEGLIGIBLE * elapsed)
     delay = elapsed - usual
-    held: Bools = was_early | (spans.send >= 0) & is_long & ~(delay > _STALL_RATIO * duration)
-    return held
+    return was_early | (spans.send >= 0) & is_long & ~(delay > _STALL_RATIO * duration)
 
 
 def _links(spans: Spans, waits: Ints, senders: Ints) -> Ints:
@@ -295,8 +291,7 @@ def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
     """The median look in the region at a flag that was already set: few of these are held up."""
     duration = (spans.end - spans.start).astype(float)
     medians = grouped_median(spans.region[was_sent], duration[was_sent], len(spans.region_names))
-    usual: Floats = np.where(np.isnan(medians), np.inf, medians)[spans.region]
-    return usual
+    return np.where(np.isnan(medians), np.inf, medians)[spans.region]
 
 
 def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: Ints) -> Floats:
@@ -393,8 +388,7 @@ def moved(graph: Graph, at: Ints) -> Graph:
         return result
 
     def pointing(column: Ints) -> Ints:
-        pointed: Ints = to_turns(np.where(column >= 0, at[column], -1))
-        return pointed
+        return to_turns(np.where(column >= 0, at[column], -1))
 
     return replace(
         graph,

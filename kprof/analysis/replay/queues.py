@@ -94,8 +94,7 @@ def _waits_in_block(graph: Graph) -> Ints:
     sends = spans.send[waits]
     is_near = (spans.launch[sends] == spans.launch[waits]) & (spans.slot[waits] >= 0)
     is_near &= (spans.block[sends] == spans.block[waits]) & (spans.warp[sends] != spans.warp[waits])
-    chosen: Ints = waits[is_near]
-    return chosen
+    return waits[is_near]
 
 
 def _next_item(graph: Graph, sends: Ints, item: Ints) -> Ints:
@@ -105,8 +104,7 @@ def _next_item(graph: Graph, sends: Ints, item: Ints) -> Ints:
     places[sends] = sends
     following = np.minimum.accumulate(places[::-1])[::-1]
     known = np.minimum(following, count - 1)
-    items: Ints = np.where((following < count) & (track[known] == track), item[known], -1)
-    return items
+    return np.where((following < count) & (track[known] == track), item[known], -1)
 
 
 def _queue(graph: Graph, item: Ints, region: int, takes: Ints, rooms: Ints, depth: Ints) -> Queue:

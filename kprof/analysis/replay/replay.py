@@ -253,8 +253,7 @@ class Replay:
 
     def span_ends(self, edit: Edit) -> Floats:
         """The end of every span after an edit."""
-        ends: Floats = self._run([edit])[self.row[: self.num_spans], 0]
-        return ends
+        return self._run([edit])[self.row[: self.num_spans], 0]
 
     def _run(self, edits: Sequence[Edit]) -> NDArray[np.float64]:
         at, number, saved = self._subtracted(edits)
@@ -299,5 +298,4 @@ def _ranges(starts: Ints, ends: Ints) -> Ints:
     lengths = ends - starts
     total = int(lengths.sum())
     shift = np.repeat(starts - np.r_[0, np.cumsum(lengths)[:-1]], lengths)
-    numbers: Ints = np.arange(total) + shift
-    return numbers
+    return np.arange(total) + shift

@@ -74,8 +74,7 @@ class Spans:
     def is_of(self, *categories: str) -> Bools:
         """Which spans are of regions of these categories."""
         known = np.array([category in categories for category in self.categories])
-        chosen: Bools = known[self.region] if len(self) else np.zeros(0, dtype=bool)
-        return chosen
+        return known[self.region] if len(self) else np.zeros(0, dtype=bool)
 
 
 _COLUMNS: Final = (

@@ -142,8 +142,7 @@ class ArenaState:
         num_cursors = self.handed.geometry.num_cursors
         place = chunk_idxs // num_cursors
         is_claimed = place < np.array(self.num_claimed)[chunk_idxs % num_cursors]
-        used: np.ndarray = is_claimed | (chunk_idxs >= self.handed.first_reserved)
-        return used
+        return is_claimed | (chunk_idxs >= self.handed.first_reserved)
 
     def checked(self, chunks: Bytes) -> ArenaState:
         """This state, marked as damaged if the chunks of `ranges` prove a cursor wrong."""

@@ -97,7 +97,7 @@ def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray)
     """Whether headers exist, name their own index and hold valid values."""
     geometry = state.handed.geometry
     previous = headers["previous_chunk_idx"]
-    is_in_place: np.ndarray = (
+    return (
         (headers["flags"] & abi.CHUNK_CLAIMED != 0)
         & (headers["chunk_idx"] == chunk_idxs)
         & (_num_cursors(headers) == geometry.num_cursors)
@@ -109,14 +109,12 @@ def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray)
         & is_within(headers["launch"], "launch")
         & is_within(warps_of(headers), "warp")
     )
-    return is_in_place
 
 
 def _last_blocks(headers: np.ndarray) -> np.ndarray:
     """The highest block that each chunk can name: several may share one, see kprof.abi."""
     are_shared = headers["flags"] & abi.CHUNK_OF_PROGRAMS != 0
-    last: np.ndarray = headers["block"] + are_shared.astype(np.int64) * (abi.RECORDS_PER_CHUNK - 1)
-    return last
+    return headers["block"] + are_shared.astype(np.int64) * (abi.RECORDS_PER_CHUNK - 1)
 
 
 def warps_of(headers: np.ndarray) -> np.ndarray:
@@ -129,8 +127,7 @@ def warps_of(headers: np.ndarray) -> np.ndarray:
 def is_within(values: np.ndarray, column: str) -> np.ndarray:
     """Whether a capture may hold these values in that column of its events."""
     least, most = EVENT_BOUNDS[column]
-    within: np.ndarray = (values >= least) & (values <= most)
-    return within
+    return (values >= least) & (values <= most)
 
 
 def _is_known(launch: np.ndarray, launches: Container[int]) -> np.ndarray:
@@ -218,32 +215,25 @@ def _has_lost_next(words: np.ndarray, headers: np.ndarray, tracks: _Tracks) -> n
     last = words[:, _LAST_RECORD_WORD] >> abi.START_BITS
     is_anchor = (headers["flags"] & abi.CHUNK_CYCLES != 0) & (last == abi.ANCHOR_REGION_ID)
     is_ordinary = tracks.is_long | _is_of_warp(headers)
-    lost: np.ndarray = (
-        is_ordinary & (last != 0) & ~is_anchor & ~tracks.has_next & ~_has_no_next(headers)
-    )
-    return lost
+    return is_ordinary & (last != 0) & ~is_anchor & ~tracks.has_next & ~_has_no_next(headers)
 
 
 def _has_no_next(headers: np.ndarray) -> np.ndarray:
-    has_none: np.ndarray = headers["flags"] & abi.CHUNK_NO_NEXT != 0
-    return has_none
+    return headers["flags"] & abi.CHUNK_NO_NEXT != 0
 
 
 def _is_of_warp(headers: np.ndarray) -> np.ndarray:
-    is_of_warp: np.ndarray = headers["warp"] != abi.BLOCK_TRACK_WARP
-    return is_of_warp
+    return headers["warp"] != abi.BLOCK_TRACK_WARP
 
 
 def _num_cursors(headers: np.ndarray) -> np.ndarray:
     """Of the arena; damaged where a bit beside the flags and the number is set."""
     flags = headers["flags"] & ~np.uint16(abi.CHUNK_OF_PROGRAMS)
-    number: np.ndarray = flags >> abi.CHUNK_CURSORS_SHIFT
-    return number
+    return flags >> abi.CHUNK_CURSORS_SHIFT
 
 
 def _abi_version(headers: np.ndarray) -> np.ndarray:
-    version: np.ndarray = headers["flags"] >> abi.CHUNK_ABI_SHIFT & abi.CHUNK_ABI_MASK
-    return version
+    return headers["flags"] >> abi.CHUNK_ABI_SHIFT & abi.CHUNK_ABI_MASK
 
 
 def _check_abi(headers: np.ndarray, is_in_place: np.ndarray) -> None:

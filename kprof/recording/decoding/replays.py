@@ -198,8 +198,7 @@ def _begin_of(first_words: np.ndarray, headers: np.ndarray) -> np.ndarray:
 def _replays_in_rooms(headers: np.ndarray) -> np.ndarray:
     """The replay of every chunk of one captured launch, by where its chunks begin in the room."""
     place = headers["block"].astype(np.int64) // abi.RECORDS_PER_CHUNK
-    replay: np.ndarray = np.unique(place - headers["chunk_idx"], return_inverse=True)[1]
-    return replay
+    return np.unique(place - headers["chunk_idx"], return_inverse=True)[1]
 
 
 def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.ndarray | None:
@@ -266,13 +265,11 @@ def _latest_of(words: np.ndarray, headers: np.ndarray) -> np.ndarray:
     is_anchor = is_cycles & (region == abi.ANCHOR_REGION_ID)
     ends = np.where(is_anchor, second.astype(np.int64), ends)
     ends[(region == 0) | (is_cycles & ~is_anchor)] = 0
-    latest: np.ndarray = np.maximum(ends.max(axis=1), anchors)
-    return latest
+    return np.maximum(ends.max(axis=1), anchors)
 
 
 def unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """Extend 48-bit starts to 64 bits: they are close to the chunk's 64-bit anchor."""
     distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
     signed = distance.view(np.int64) >> (64 - abi.START_BITS)
-    starts: np.ndarray = anchors.astype(np.int64) + signed
-    return starts
+    return anchors.astype(np.int64) + signed

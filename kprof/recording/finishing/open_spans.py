@@ -134,8 +134,7 @@ def _recorded(directory: Path, rank: int, rows: pd.DataFrame) -> pd.DataFrame:
     launches = rows["launch"].unique().tolist()
     filters = [("launch", "in", launches)]
     path = directory / events_file_name(rank)
-    found: pd.DataFrame = pq.read_table(path, columns=_COLUMNS, filters=filters).to_pandas()
-    return found
+    return pq.read_table(path, columns=_COLUMNS, filters=filters).to_pandas()
 
 
 def _unrecorded(rows: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:

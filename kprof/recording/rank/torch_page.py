@@ -53,5 +53,4 @@ class WaitsPage(DebugHandler):
         return "kprof"
 
     def _page(self, request: Any) -> bytes:
-        page: bytes = request.frontend.render_template("kprof.html", title=_TITLE, text=self.dump())
-        return page
+        return request.frontend.render_template("kprof.html", title=_TITLE, text=self.dump())

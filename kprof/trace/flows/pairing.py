@@ -144,10 +144,7 @@ def _slots_too_early(sends: _Sorted, waits: _Sorted, at: Rows, chosen: Bools) ->
     start_ns = sends.ends.start_ns[sends.order[at[rows]]]
     is_early[rows] = waits.ends.end_ns[waits.order[rows]] < start_ns
     starts = _starts(waits.keys)
-    early: Bools = np.repeat(
-        np.logical_or.reduceat(is_early, starts), _sizes(starts, len(waits.keys))
-    )
-    return early
+    return np.repeat(np.logical_or.reduceat(is_early, starts), _sizes(starts, len(waits.keys)))
 
 
 def _last_of_all(sends: _Sorted, waits: _Sorted, rows: Rows, first: Rows) -> tuple[Rows, Bools]:
@@ -172,10 +169,7 @@ def _latest_so_far(keys: Keys, end_ns: Ints) -> Rows:
 def _are_lossy(waits: _Sorted, doubt: Doubt) -> Bools:
     src, dst = waits.ends.src[waits.order], waits.ends.dst[waits.order]
     known = len(doubt.is_lossy)
-    lost: Bools = (
-        doubt.is_lossy[np.clip(src, 0, known - 1)] | doubt.is_lossy[np.clip(dst, 0, known - 1)]
-    )
-    return lost
+    return doubt.is_lossy[np.clip(src, 0, known - 1)] | doubt.is_lossy[np.clip(dst, 0, known - 1)]
 
 
 def _is_only_choice(
@@ -195,8 +189,7 @@ def _is_only_choice(
     drop = slot.max() - slot
     step = int(np.abs(spare).max()) + 1
     least = np.minimum.accumulate((spare - 2 * step * drop)[::-1])[::-1] + 2 * step * drop
-    only: Bools = (least == 0) & (least[begins][slot] >= 0)
-    return only
+    return (least == 0) & (least[begins][slot] >= 0)
 
 
 def _slots(first: Rows) -> tuple[Rows, Rows]:
@@ -218,8 +211,7 @@ def _num_begun(sends: _Sorted, slot: Rows, starts_of_slots: Rows, latest_ns: Int
     order = np.lexsort((is_wait, np.r_[began_ns, latest_ns], np.r_[of_slot, slot]))
     begun = np.empty(len(order), np.intp)
     begun[order] = np.cumsum(~is_wait[order])
-    counts: Rows = begun[len(began_ns) :] - before[slot]
-    return counts
+    return begun[len(began_ns) :] - before[slot]
 
 
 def _numbered(columns: list[Ints]) -> Keys:
@@ -247,8 +239,7 @@ def _are_of_first_turn(keys: Keys, turn: Ints) -> Bools:
         return np.zeros(0, np.bool_)
     starts = _starts(keys)
     lowest = np.minimum.reduceat(turn, starts)
-    is_first: Bools = turn == np.repeat(lowest, _sizes(starts, len(keys)))
-    return is_first
+    return turn == np.repeat(lowest, _sizes(starts, len(keys)))
 
 
 def _nth_of(ordered: Keys) -> tuple[Rows, Rows]:
@@ -265,5 +256,4 @@ def _starts(ordered: Ints) -> Rows:
 
 def _sizes(starts: Rows, length: int) -> Rows:
     """How many equal neighbours begin at each place."""
-    sizes: Rows = np.diff(np.r_[starts, length])
-    return sizes
+    return np.diff(np.r_[starts, length])

@@ -58,8 +58,7 @@ class Candidate:
     @cached_property
     def calls(self) -> Bools:
         """In which calls there is anything to take off."""
-        present: Bools = self.excess > 0
-        return present
+        return self.excess > 0
 
     @cached_property
     def call_bits(self) -> int:

@@ -194,8 +194,7 @@ def _without_far_ones(size: Floats) -> Floats:
 def _by_call(cells: Cells, y: Floats) -> Floats:
     """Cells against the median of their call: calls of several sizes are no spread of places."""
     number, count = _comparable_calls(cells)
-    centred: Floats = y - grouped_median(number, y, count)[number] if count else y
-    return centred
+    return y - grouped_median(number, y, count)[number] if count else y
 
 
 def _comparable_calls(cells: Cells) -> tuple[Ints, int]:
@@ -229,8 +228,7 @@ def _spread(y: Floats, cells: Cells, spread: float, low: float) -> Floats:
     highest, lowest = np.quantile(y, shares, method="lower")
     sigmas = NormalDist().inv_cdf(shares[0]) - NormalDist().inv_cdf(shares[1])
     between = float(highest - lowest) / sigmas
-    wide: Floats = np.maximum(LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
-    return wide
+    return np.maximum(LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
 
 
 def deviations_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Deviation]:

@@ -120,8 +120,7 @@ def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bo
     spread = max(LEAST_ITEM_SPREAD, log_spread(value / np.maximum(own, least) * max(base, least)))
     limit = np.exp(max(np.log(ITEM_RATIO), ITEM_SIGMAS * spread))
     limit = limit * np.maximum(of_place, max(base, least))
-    is_out: Bools = (value > limit) & (value - base > 0.1 * FLOOR * one.basis.call_ns)
-    return is_out
+    return (value > limit) & (value - base > 0.1 * FLOOR * one.basis.call_ns)
 
 
 def _is_spread(one: Comparable, is_out: Bools, value: Floats, least_places: int) -> bool:
@@ -160,8 +159,7 @@ def _is_by_chance(place: Ints, call: Ints, is_out: Bools, least_places: int) -> 
 
 def _by_chance(num_places: int, count: Ints | int) -> Floats:
     """In how many places so many elements are when they are thrown at random."""
-    hit: Floats = num_places * (1 - (1 - 1 / num_places) ** np.asarray(count, dtype=float))
-    return hit
+    return num_places * (1 - (1 - 1 / num_places) ** np.asarray(count, dtype=float))
 
 
 def _is_mixed(one: Comparable, is_out: Bools) -> bool:
