@@ -23,7 +23,8 @@ from kprof.report.blocks import (
     capitalised,
 )
 from kprof.report.changes import Change
-from kprof.report.figures import Figure, all_figures
+from kprof.report.figures import all_figures
+from kprof.report.figures.base import Figure
 from kprof.report.figures.small import picture
 from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS, Report
 from kprof.report.sections import sections

@@ -41,7 +41,7 @@ from kprof.report.terminal import render_blocks
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kprof.report.figures import Figure
+    from kprof.report.figures.base import Figure
     from kprof.trace import Trace
 
 DIFF_SCHEMA_VERSION: Final = 2

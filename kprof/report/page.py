@@ -18,7 +18,8 @@ from kprof.capture.printable import printable, printable_json
 from kprof.errors import UnknownFormatError
 from kprof.report.blocks import Block, Depth, Section
 from kprof.report.compose import compose
-from kprof.report.figures import PALETTE, RIBBON_COLORS
+from kprof.report.figures.base import PALETTE
+from kprof.report.figures.ribbon import RIBBON_COLORS
 from kprof.report.model import Report
 from kprof.report.opening import EmbeddedTrace
 

@@ -13,16 +13,10 @@ from typing import Final
 
 from kprof.capture.output import refuse_existing, replacing
 from kprof.errors import ExportError, SelectionError, UnknownFormatError
-from kprof.report.figures import (
-    PALETTE,
-    RIBBON_COLORS,
-    Figure,
-    blame,
-    block_heatmap,
-    regions,
-    ribbon,
-    timeline,
-)
+from kprof.report.figures.base import PALETTE, Figure
+from kprof.report.figures.by_place import blame, block_heatmap, regions
+from kprof.report.figures.over_time import timeline
+from kprof.report.figures.ribbon import RIBBON_COLORS, ribbon
 from kprof.report.model import Report
 from kprof.report.terminal_ribbon import TerminalRibbon
 

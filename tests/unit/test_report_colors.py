@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from kprof.report.figures import CATEGORY_COLORS, PALETTE, RIBBON_COLORS
+from kprof.report.figures.base import CATEGORY_COLORS, PALETTE
+from kprof.report.figures.ribbon import RIBBON_COLORS
 
 Vector = np.ndarray
 # How the colours of a screen look without one kind of cones (Machado et al. 2009, severity 1), in linear RGB.

@@ -8,35 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kprof.report.figures.base import CATEGORY_COLORS, PALETTE, Figure
-from kprof.report.figures.by_place import (
-    blame,
-    block_heatmap,
-    peers,
-    rank_bars,
-    regions,
-    wait_distribution,
-)
+from kprof.report.figures.base import Figure
+from kprof.report.figures.by_place import blame, block_heatmap, peers, rank_bars, wait_distribution
 from kprof.report.figures.hung import open_waits
 from kprof.report.figures.over_time import critical_path, launches, timeline
-from kprof.report.figures.ribbon import RIBBON_COLORS, ribbon
+from kprof.report.figures.ribbon import ribbon
 from kprof.report.figures.up_close import gantt
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
-
-__all__ = [
-    "CATEGORY_COLORS",
-    "PALETTE",
-    "RIBBON_COLORS",
-    "Figure",
-    "all_figures",
-    "blame",
-    "block_heatmap",
-    "regions",
-    "ribbon",
-    "timeline",
-]
 
 
 def all_figures(report: Report) -> list[Figure]:
