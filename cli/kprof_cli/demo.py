@@ -74,19 +74,18 @@ def demo(
     """Record an example kernel, or take a recording from H200s, and write its trace and report."""
     from kprof.recording.launcher.record import RecordRequest
 
+    exit_code = 0
     if is_recorded:
         page = _show_recorded(_checked(kernel), output, force=force)
-        if should_open and _has_display():
-            _open(page)
-        return
-    run = output / "run.kprof"
-    num_ranks = _checked_ranks(kernel, nproc)
-    request = RecordRequest(_workload(kernel, num_ranks), run, num_ranks, force=force)
-    recording = record_and_summarise(request)
-    page = _write(recording.capture, run, output, force=force)
+    else:
+        run = output / "run.kprof"
+        num_ranks = _checked_ranks(kernel, nproc)
+        request = RecordRequest(_workload(kernel, num_ranks), run, num_ranks, force=force)
+        recording = record_and_summarise(request)
+        page, exit_code = _write(recording.capture, run, output, force=force), recording.exit_code
     if should_open and _has_display():
         _open(page)
-    raise typer.Exit(recording.exit_code)
+    raise typer.Exit(exit_code)
 
 
 def _write(capture: Capture | Path, run: Path, output: Path, *, force: bool) -> Path:

@@ -129,11 +129,8 @@ def _moment_lines(manifest: Manifest) -> dict[str, str]:
 
     regions = [region for info in manifest.ranks for region in info.regions.regions]
     names = dict.fromkeys(region.name for region in regions if region.moment is Moment.COMPLETE)
-    return (
-        {"complete": f"these regions wait for memory at their end: {', '.join(names)}"}
-        if names
-        else {}
-    )
+    text = f"these regions wait for memory at their end: {', '.join(names)}"
+    return {"complete": text} if names else {}
 
 
 def _probe_lines(manifest: Manifest) -> dict[str, str]:
@@ -311,15 +308,10 @@ def _print_kernels(ranks: Sequence[RankInfo]) -> None:
         say(f"... {len(of_kernel) - len(rows):,} more kernels; kprof info --json names all")
 
 
-def _taken(versions: Sequence[KernelResources]) -> tuple[str, str, str]:
+def _taken(versions: Sequence[KernelResources]) -> tuple[str, ...]:
     """Registers of a thread, bytes that it spills, and bytes of shared memory of a block."""
-    if not versions:
-        return "", "", ""
-    return (
-        _span([version.registers for version in versions]),
-        _span([version.spill_bytes for version in versions]),
-        _span([version.shared_bytes for version in versions]),
-    )
+    taken = [(each.registers, each.spill_bytes, each.shared_bytes) for each in versions]
+    return tuple(map(_span, zip(*taken, strict=True))) or ("", "", "")
 
 
 def _kernel_row(name: str, by_rank: Sequence[Sequence[Launch]]) -> tuple[object, ...]:

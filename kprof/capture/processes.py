@@ -49,7 +49,7 @@ class Process:
     @property
     def is_here(self) -> bool:
         """Whether `pid` means this process for us, too."""
-        return self.host == socket.gethostname() and self.namespace in (0, _namespace())
+        return self.host == socket.gethostname() and self.namespace in (0, own_namespace("pid"))
 
     def maps(self, file: Path) -> bool:
         """Whether it runs here, is this user's, and has mapped this very file.
@@ -104,13 +104,14 @@ class _Stat(NamedTuple):
 def process_of(pid: int) -> Process:
     """The process that has this number here now."""
     stat = _read_stat(pid)
-    return Process(socket.gethostname(), pid, _namespace(), stat.start_ticks if stat else 0)
+    return Process(socket.gethostname(), pid, own_namespace("pid"), stat.start_ticks if stat else 0)
 
 
-def _namespace() -> int:
-    """The namespace in which this process knows others by number; 0 where nobody says."""
+def own_namespace(of: str) -> int:
+    """The namespace of this process, in which it knows others by number (`of` "pid") or files by
+    path ("mnt"); 0 where nobody says."""
     try:
-        return Path("/proc/self/ns/pid").stat().st_ino
+        return Path("/proc/self/ns", of).stat().st_ino
     except OSError:
         return 0
 

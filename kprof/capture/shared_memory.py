@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.names import SAID_NAME
+from kprof.capture.processes import own_namespace
 from kprof.private import (
     UntrustedError,
     held,
@@ -64,7 +65,7 @@ def make_memory(directory: Path) -> str:
         append(journal, memory)
         with locked(root):
             folder = make_private(_folder_of(directory, root, memory.token))
-            owner = b"%d %b" % (_namespace(), os.fsencode(directory.absolute()))
+            owner = b"%d %b" % (own_namespace("mnt"), os.fsencode(directory.absolute()))
             with os.fdopen(new_file(folder / OWNER_NAME), "wb") as file:
                 file.write(owner)
     except OSError as error:
@@ -168,7 +169,7 @@ class Left:
             self.directory.lstat()
         except (FileNotFoundError, NotADirectoryError):
             # In a container the same path may mean something else.
-            return self.namespace == _namespace()
+            return self.namespace == own_namespace("mnt")
         except OSError:
             # A disk that does not answer now may do so later.
             return False
@@ -214,15 +215,7 @@ def _describe(folder: Path) -> Left:
         namespace, _, path = read_plain(folder / OWNER_NAME).partition(b" ")
         return Left(folder, Path(os.fsdecode(path)), int(namespace))
     # Whoever made it was killed before it could say for what.
-    return Left(folder, folder, _namespace())
-
-
-def _namespace() -> int:
-    """The namespace of paths; 0 where nobody says."""
-    try:
-        return Path("/proc/self/ns/mnt").stat().st_ino
-    except OSError:
-        return 0
+    return Left(folder, folder, own_namespace("mnt"))
 
 
 def _folder_of(directory: Path, root: Path, token: str) -> Path:

@@ -149,20 +149,6 @@ class Batch(Columns):
         for first in range(0, len(self), num_rows):
             yield self.rows(slice(first, first + num_rows))
 
-    @staticmethod
-    def plain(
-        track: NDArray[np.int64],
-        name: NDArray[np.int32],
-        flags: NDArray[np.uint8],
-        start_ns: NDArray[np.int64],
-        end_ns: NDArray[np.int64],
-        payload: NDArray[np.int64],
-    ) -> Batch:
-        """Without flows, and nothing merged."""
-        none, ones = np.zeros(len(track), np.int64), np.ones(len(track), np.int32)
-        busy_ns = end_ns - start_ns
-        return Batch(track, name, flags, start_ns, end_ns, payload, none, none, none, ones, busy_ns)
-
 
 @dataclass(frozen=True)
 class CounterPoints:

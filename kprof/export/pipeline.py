@@ -237,19 +237,20 @@ class _Run:
 
 
 def _plain_batch(events: RawEvents, track: NDArray[np.int64]) -> Batch:
-    """The events with their tracks, without flows."""
-    return Batch.plain(
-        track, events.name, events.flags, events.start_ns, events.end_ns, events.payload
-    )
+    """The events with their tracks, without flows, and nothing merged."""
+    none, ones = np.zeros(len(track), np.int64), np.ones(len(track), np.int32)
+    busy_ns = events.end_ns - events.start_ns
+    own = (events.name, events.flags, events.start_ns, events.end_ns, events.payload)
+    return Batch(track, *own, none, none, none, ones, busy_ns)
 
 
 def _idle_marks(track: NDArray[np.int64]) -> Batch:
     """One mark per track, at the beginning."""
     none = np.zeros(len(track), dtype=np.int64)
     start_ns = none + FIRST_EVENT_NS
-    return Batch.plain(
-        track, none.astype(np.int32), none.astype(np.uint8), start_ns, start_ns, none
-    )
+    name, flags = none.astype(np.int32), none.astype(np.uint8)
+    events = RawEvents(none, none, none, none, name, flags, start_ns, start_ns, none)
+    return _plain_batch(events, track)
 
 
 def _launches_by_rank(source: Source) -> dict[int, list[OverlaySlice]]:
