@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -11,16 +11,6 @@ from kprof.trace.selection import SelectionText
 from kprof_cli.options import command
 from kprof_cli.output import note, progress_bar, show
 from kprof_cli.reading import open_summary
-
-
-class Picture(str, Enum):
-    """What `kprof plot` draws."""
-
-    RIBBON = "ribbon"
-    TIMELINE = "timeline"
-    WAITS = "waits"
-    REGIONS = "regions"
-    IMBALANCE = "imbalance"
 
 
 @command(
@@ -34,7 +24,7 @@ class Picture(str, Enum):
 )
 def plot(
     run: Path,
-    what: Picture,
+    what: Literal["ribbon", "timeline", "waits", "regions", "imbalance"],
     selection: SelectionText,
     output: Path | None = None,
     force: bool = False,
@@ -44,9 +34,9 @@ def plot(
 
     if output is not None:
         reports.check_picture(output, force=force)
-    elif what is not Picture.RIBBON:
+    elif what != "ribbon":
         raise BadParameter(
-            f"only ribbon is drawn in a terminal; add -o {what.value}.svg or -o {what.value}.png",
+            f"only ribbon is drawn in a terminal; add -o {what}.svg or -o {what}.png",
             param_hint="WHAT",
         )
     summary = open_summary(run, selection, None)
@@ -55,4 +45,4 @@ def plot(
     if output is None:
         show(reports.render_ribbon(built))
         return
-    note(f"wrote {reports.write_picture(built, what.value, output, force=force)}")
+    note(f"wrote {reports.write_picture(built, what, output, force=force)}")

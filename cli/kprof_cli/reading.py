@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
@@ -31,26 +30,6 @@ if TYPE_CHECKING:
 
 # Wider matrices are for machines.
 _MAX_COLUMNS = 256
-
-
-class StatsKey(str, Enum):
-    """What `kprof stats` groups by."""
-
-    REGION = "region"
-    RANK = "rank"
-    BLOCK = "block"
-
-
-class WaitsKey(str, Enum):
-    """What `kprof waits` groups by."""
-
-    RANK = "rank"
-    BLOCK = "block"
-    REGION = "region"
-    PEER = "peer"
-    MATRIX = "matrix"
-    SENDER = "sender"
-    ROLE = "role"
 
 
 def open_trace(run: Path, text: SelectionText) -> Trace:
@@ -122,7 +101,7 @@ def info(run: Path, is_json: bool = False) -> None:
 def stats(
     run: Path,
     selection: SelectionText,
-    by: StatsKey = StatsKey.REGION,
+    by: Literal["region", "rank", "block"] = "region",
     is_json: bool = False,
     limit: int = 50,
     dask: str | None = None,
@@ -132,14 +111,14 @@ def stats(
 
     summary = open_summary(run, selection, dask)
     _note_what_is_left_out(summary)
-    if by is StatsKey.REGION:
+    if by == "region":
         frame = analysis.stats(summary)
         if not is_json:
             if error := float(frame["percentile_error"].max()) if len(frame) else 0.0:
                 note(f"median, p95 and p99 are estimates, at most {100 * error:.1f} % off")
             frame = frame.drop(columns="percentile_error")
     else:
-        frame = analysis.imbalance(summary, by="rank" if by is StatsKey.RANK else "block")
+        frame = analysis.imbalance(summary, by=by)
         if not is_json:
             note(
                 "ns_per_event is work over work_events: of compute, send and recv regions, not of "
@@ -157,7 +136,7 @@ def stats(
 def waits(
     run: Path,
     selection: SelectionText,
-    by: WaitsKey = WaitsKey.RANK,
+    by: Literal["rank", "block", "region", "peer", "matrix", "sender", "role"] = "rank",
     is_json: bool = False,
     limit: int = 50,
     dask: str | None = None,
@@ -170,30 +149,30 @@ def waits(
     _note_what_is_left_out(summary)
     _note_without_waits(summary)
     has_queues = any(rule.in_block for rule in summary.trace.regions.flows)
-    if has_queues and by in (WaitsKey.PEER, WaitsKey.MATRIX, WaitsKey.SENDER):
+    if has_queues and by in ("peer", "matrix", "sender"):
         note("warps that wait for others of their block wait for no rank: --by role has them")
-    if by is WaitsKey.ROLE and not has_queues:
+    if by == "role" and not has_queues:
         note("no FLOW_IN_BLOCK says which warps of a block wait for each other")
-    if by is WaitsKey.MATRIX:
+    if by == "matrix":
         matrix = analysis.blame_matrix(summary)
         shown = matrix if is_json else _columns_to_read(matrix)
         frame = shown.add_prefix("for_rank_").add_suffix("_ns").reset_index()
-    elif by is WaitsKey.SENDER:
+    elif by == "sender":
         frame = analysis.late_sender(summary)
-    elif by is WaitsKey.ROLE:
+    elif by == "role":
         frame = role_waits(summary)
         if not is_json:
             # It stands before the "/" of the region.
             frame = frame.drop(columns="role")
     else:
-        waits_by = analysis.waits(summary, by=by.value)
+        waits_by = analysis.waits(summary, by=by)
         frame = waits_by.sort_values("wait_ns", ascending=False, kind="stable")
-        if by is WaitsKey.BLOCK and not is_json:
+        if by == "block" and not is_json:
             # In JSON that share is of the rank's time.
             frame = frame.drop(columns="share")
-        if by is WaitsKey.PEER and not is_json:
+        if by == "peer" and not is_json:
             frame["peer"] = frame["peer"].astype(object).where(frame["peer"] >= 0, "none")
-    print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
+    print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by == "matrix")
 
 
 def _note_without_waits(summary: Summary) -> None:

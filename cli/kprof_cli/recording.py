@@ -9,10 +9,9 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import Enum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -41,12 +40,8 @@ _ARENA_SIZE_OF_INDUCTOR = "512MiB"
 _SHARE_OF_INDUCTOR = 0.05
 
 
-class ArenaPlace(str, Enum):
-    """Where the arena is."""
-
-    DEVICE = "device"
-    HOST = "host"
-
+# Where the arena is.
+_Place = Literal["device", "host"]
 
 _wanted = functools.partial(Option, rich_help_panel="What is recorded")
 
@@ -129,7 +124,7 @@ def record(
     force: bool = False,
     drain: bool = False,
     ring: str | None = None,
-    arena: ArenaPlace = ArenaPlace.DEVICE,
+    arena: _Place = "device",
     slower_than: float = 0.0,
     keep_slowest: int | None = None,
     hang_after: float = DEFAULT_HANG_AFTER_S,
@@ -256,7 +251,7 @@ def _typed() -> Iterator[None]:
 def _retention(
     drain: bool,
     ring: str | None,
-    arena: ArenaPlace,
+    arena: _Place,
     slower_than: float,
     keep_slowest: int | None,
     *,
@@ -265,14 +260,14 @@ def _retention(
     """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too. One that
     `is_gentle` drains for a share of the time."""
     place, _, size = (ring or "").partition(":")
-    is_host_ring = place == ArenaPlace.HOST.value
+    is_host_ring = place == "host"
     ring = (size or _RING_SIZE) if is_host_ring else ring
     return Retention(
         drain or is_gentle,
         0 if ring is None else _ring_bytes(ring),
         slower_than,
         _slowest(keep_slowest),
-        is_host_ring or arena is ArenaPlace.HOST,
+        is_host_ring or arena == "host",
         _SHARE_OF_INDUCTOR if is_gentle else 1.0,
     )
 
