@@ -19,11 +19,7 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
   // The number of the call, the same in all of its launches. A graph replays the same arguments, so calls in graphs are
   // counted on the device: count_call is the last launch of each.
   KPROF_DEVICE uint32_t epoch() const { return is_counted != 0 ? first_epoch + *num_counted() : first_epoch; }
-#if defined(KPROF_PLANT_SINGLE_BUFFER)
-  KPROF_DEVICE uint32_t parity() const { return 0; }
-#else
   KPROF_DEVICE uint32_t parity() const { return epoch() & 1u; }
-#endif
   KPROF_DEVICE uint32_t num_flat_tokens() const { return num_tokens * shape.top_k; }
   KPROF_DEVICE uint32_t row_bytes() const { return shape.hidden * static_cast<uint32_t>(sizeof(uint16_t)); }
   KPROF_DEVICE uint32_t rank_of_expert(uint32_t expert) const { return expert / experts_per_rank(shape); }

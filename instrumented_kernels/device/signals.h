@@ -57,13 +57,7 @@ KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, u
 }
 
 // Whether a flag has arrived. Not `==`, because a peer may be a call ahead.
-KPROF_DEVICE bool has_come(uint32_t flag, uint32_t epoch) {
-#if defined(KPROF_PLANT_EQUAL)
-  return flag == epoch;
-#else
-  return flag >= epoch;
-#endif
-}
+KPROF_DEVICE bool has_come(uint32_t flag, uint32_t epoch) { return flag >= epoch; }
 
 // Whether this wait or another one has timed out. Reports it if it is this one.
 KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t begin) {
@@ -95,11 +89,7 @@ KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, cons
   }
 }
 
-KPROF_DEVICE void acquire() {
-#if !defined(KPROF_PLANT_NO_ACQUIRE)
-  fence_acquire_system();
-#endif
-}
+KPROF_DEVICE void acquire() { fence_acquire_system(); }
 
 // The whole warp waits: lane 0 polls and acquires, then the warp synchronises.
 template <typename Read>
@@ -151,12 +141,8 @@ KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t 
 
 // After this, a flag stored by any lane publishes everything that the warp has written.
 KPROF_DEVICE void release_warp() {
-#if !defined(KPROF_PLANT_NO_RELEASE)
   fence_release_system();
-#endif
-#if !defined(KPROF_PLANT_NO_WARP_SYNC)
   sync_warp();
-#endif
 }
 
 // Publishes what the whole warp has written: first all lanes' stores, then the flag.
@@ -183,11 +169,7 @@ KPROF_DEVICE bool wait_block(Await await) {
 // Publishes what the whole block has written: first all threads' stores, then the flags, which thread 0 stores.
 template <typename StoreFlags>
 KPROF_DEVICE void publish_block(StoreFlags store_flags) {
-#if defined(KPROF_PLANT_NO_RELEASE)
-  sync_block();
-#else
   release_block_system();
-#endif
   if (thread_id() == 0) store_flags();
 }
 

@@ -52,9 +52,7 @@ KPROF_DEVICE void await_flag(const uint32_t* flag, uint32_t value) {
 }
 // Orders the warp's stores and loads before the flag.
 KPROF_DEVICE void set_flag(uint32_t* flag, uint32_t value) {
-#if !defined(KPROF_PLANT_NO_WARP_SYNC)
   sync_warp();
-#endif
   if (lane_id() == 0) store_flag_shared(flag, value);
 }
 

@@ -305,8 +305,8 @@ FAULTS = (
     Fault(
         "release of a warp: removed",
         _SIGNALS,
-        "#if !defined(KPROF_PLANT_NO_RELEASE)\n  fence_release_system();",
-        "#if 0\n  fence_release_system();",
+        "  fence_release_system();\n  sync_warp();",
+        "  sync_warp();",
         _all_to_all("token_flags"),
     ),
     Fault(
@@ -320,8 +320,8 @@ FAULTS = (
     Fault(
         "release of a warp: no sync behind the fence",
         _SIGNALS,
-        "#if !defined(KPROF_PLANT_NO_WARP_SYNC)\n  sync_warp();",
-        "#if 0\n  sync_warp();",
+        "  fence_release_system();\n  sync_warp();",
+        "  fence_release_system();",
         _all_to_all("token_flags"),
         survives=_LOCKSTEP,
     ),
@@ -356,8 +356,8 @@ FAULTS = (
     Fault(
         "acquire: removed",
         _SIGNALS,
-        "  fence_acquire_system();\n",
-        "",
+        "{ fence_acquire_system(); }",
+        "{}",
         _all_reduce("oneshot_serial", "ring"),
     ),
     Fault(

@@ -10,6 +10,7 @@ import torch
 from thread_ranks import ThreadGroup, run_threads
 from widths import WARP_WIDTH
 
+from broken_rules import breaking
 from delivery import Dispatched, dispatched
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
@@ -40,6 +41,8 @@ class Run:
     inputs: MakeInputs | None = None
     before_call: Callable[[int, int], None] = lambda rank, call: None
     defines: tuple[tuple[str, str], ...] = ()
+    # Of broken_rules.RULES.
+    broken: tuple[str, ...] = ()
 
     def options(self) -> BuildOptions:
         return BuildOptions(
@@ -65,7 +68,7 @@ class RankResult:
 
 
 def run_rank(run: Run, group: ThreadGroup, recorder: AnyRecorder) -> RankResult:
-    plan = Plan(
+    plan = breaking(Plan, *run.broken)(
         group,
         run.problem,
         variant=run.variant,

@@ -10,6 +10,7 @@ import torch
 from thread_ranks import run_threads
 from widths import WARP_WIDTH
 
+from broken_rules import breaking
 from instrumented_kernels.all_reduce import HeapSizes, Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.build import BuildOptions
@@ -59,16 +60,16 @@ class Setting:
     seed: int = 0
     heap_sizes: HeapSizes = SMALL_HEAP
     timeout_s: float = 60.0
-    defines: tuple[tuple[str, str], ...] = ()
+    # Of broken_rules.RULES.
+    broken: tuple[str, ...] = ()
 
     def plan(self, group: Group) -> Plan:
         options = BuildOptions(
             Target.CPU,
             include_dirs=(KERNELS / "device",),
             warp_width=self.warp_width,
-            defines=self.defines,
         )
-        return Plan(
+        return breaking(Plan, *self.broken)(
             group,
             warps_per_block=self.warps_per_block,
             heap_sizes=self.heap_sizes,

@@ -14,15 +14,13 @@ import torch
 from ranks import Run, run_ranks
 from thread_ranks import ThreadGroup, run_threads
 
+from broken_rules import breaking
 from delivery import dispatched
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
 
 RUSHED = Problem(num_experts=8, top_k=3, hidden=8192, max_tokens=32)
 WIDE = Problem(num_experts=8, top_k=3, hidden=512, max_tokens=8)
-SINGLE_BUFFER = ("KPROF_PLANT_SINGLE_BUFFER", "1")
-EQUAL = ("KPROF_PLANT_EQUAL", "1")
-NO_WARP_SYNC = ("KPROF_PLANT_NO_WARP_SYNC", "1")
 NUM_CALLS = 12
 # A fault shows when a rank is ahead at the right moment, which is up to the scheduler: it is looked for until it shows.
 MOST_ROUNDS = 300
@@ -38,7 +36,7 @@ def rushing_inputs(rank: int, call: int) -> Inputs:
 
 
 def rows_too_many(
-    *defines: tuple[str, str],
+    *broken: str,
     is_enough: Callable[[int], bool] = lambda _: True,
     timeout_s: float = 60.0,
 ) -> int:
@@ -46,8 +44,8 @@ def rows_too_many(
     many again until these rows are enough."""
 
     def work(group: ThreadGroup) -> int:
-        options = Run(RUSHED, 2, defines=defines).options()
-        plan = Plan(
+        options = Run(RUSHED, 2).options()
+        plan = breaking(Plan, *broken)(
             group, RUSHED, variant="token_flags", grid=2, timeout_s=timeout_s, options=options
         )
         surplus = 0
@@ -73,14 +71,14 @@ def test_a_rank_that_is_a_call_ahead_disturbs_nobody() -> None:
 
 
 def test_with_one_buffer_a_call_receives_rows_of_the_next() -> None:
-    assert rows_too_many(SINGLE_BUFFER, is_enough=lambda surplus: surplus > 0) > 0
+    assert rows_too_many("two buffers", is_enough=lambda surplus: surplus > 0) > 0
 
 
 def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
     """Two buffers hide it: a flag of the same parity is two calls older or this one. So both rules are broken
     here."""
     with pytest.raises(PeerTimeoutError, match=r"waited \d+\.\d s for rank"):
-        rows_too_many(SINGLE_BUFFER, EQUAL, is_enough=lambda _: False, timeout_s=1.0)
+        rows_too_many("two buffers", "peers may be ahead", is_enough=lambda _: False, timeout_s=1.0)
 
 
 def shows_a_fault(run: Run) -> bool:
@@ -95,5 +93,5 @@ def shows_a_fault(run: Run) -> bool:
 def test_without_a_warp_sync_a_flag_is_ahead_of_the_row(variant: str) -> None:
     right = Run(WIDE, 2, variant, num_calls=20, seed=1)
     assert not shows_a_fault(right)
-    faulty = replace(right, defines=(NO_WARP_SYNC,), timeout_s=2.0)
+    faulty = replace(right, broken=("warp sync",), timeout_s=2.0)
     assert any(shows_a_fault(replace(faulty, seed=seed)) for seed in range(1, 1 + MOST_SEEDS))

@@ -13,6 +13,7 @@ import torch
 from single_gpu import assert_refused, at_offset, cpu_options, poisoned, record
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
+from broken_rules import breaking
 from instrumented_kernels.moe_align_sort import Plan, Sorted, reference
 from instrumented_kernels.moe_align_sort import plan as plans
 from instrumented_kernels.moe_align_sort.plan import VARIANTS, Problem
@@ -208,7 +209,7 @@ def test_the_kernel_leaves_out_ids_of_no_expert_and_tells(
 
 def test_a_barrier_that_a_block_never_reaches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded waits: a grid whose last block is missing, as another process may hold its place on a GPU."""
-    plan = Plan(options=cpu_options(32, MOE_PLANT_MISSING_BLOCK="1"), timeout_s=0.2)
+    plan = breaking(Plan, "all blocks arrive")(options=cpu_options(32), timeout_s=0.2)
     with pytest.raises(
         RuntimeError, match=r"more than 0\.2 s for the other blocks .* wait-for-counts"
     ):

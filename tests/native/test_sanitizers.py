@@ -24,11 +24,10 @@ ALL_TO_ALLS = """
 import sys
 from ranks import Run, run_ranks
 from instrumented_kernels.all_to_all import Problem
-variants, *faults = sys.argv[1:]
-defines = tuple((name, "1") for name in faults)
+variants, *broken = sys.argv[1:]
 wrong = 0
 for variant in variants.split():
-    run = Run(Problem(8, 3, 40, 6), 2, variant, num_calls=4, grid=3, warps_per_block=1, defines=defines)
+    run = Run(Problem(8, 3, 40, 6), 2, variant, num_calls=4, grid=3, warps_per_block=1, broken=tuple(broken))
     wrong += sum(result.num_wrong for result in run_ranks(run))
 print("wrong values:", wrong)
 """
@@ -37,8 +36,7 @@ ALL_REDUCES = """
 import sys
 from reductions import VARIANTS, Call, Setting, run_calls
 variants = [name for name in VARIANTS if name in sys.argv[1:]] or VARIANTS
-defines = tuple((name, "1") for name in sys.argv[1:] if name not in VARIANTS)
-setting = Setting(2, defines=defines)
+setting = Setting(2, broken=tuple(name for name in sys.argv[1:] if name not in VARIANTS))
 wrong = sum(sum(run_calls(setting, [Call(300, variant=variant)] * 4)) for variant in variants)
 print("wrong values:", wrong)
 """
@@ -47,10 +45,11 @@ print("wrong values:", wrong)
 SINGLE_GPU = """
 import sys
 import torch
+from broken_rules import breaking
 from single_gpu import cpu_options
 from instrumented_kernels import moe_align_sort, rms_norm_fp8, skinny_gemm, swiglu_fp8
-options = cpu_options(32, **{name: "1" for name in sys.argv[1:]})
-gemm = skinny_gemm.Plan(options=options)
+options = cpu_options(32)
+gemm = breaking(skinny_gemm.Plan, *sys.argv[1:])(options=options)
 x, w = torch.randn(3, 1040).to(gemm.fp8), torch.randn(20, 1040).to(gemm.fp8)
 roles = skinny_gemm.Roles(2, 2, 2)
 out = gemm(x, w, variant="specialised", roles=roles).double()
@@ -161,11 +160,10 @@ def test_no_variant_of_the_all_to_all_has_a_race() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "variant"),
-    [("KPROF_PLANT_NO_RELEASE", "token_flags"), ("KPROF_PLANT_NO_ACQUIRE", "pipelined")],
+    ("rule", "variant"), [("release", "token_flags"), ("acquire", "pipelined")]
 )
-def test_planted_missing_fence_is_a_race(fault: str, variant: str) -> None:
-    result = thread_sanitized(variant, fault)
+def test_planted_missing_fence_is_a_race(rule: str, variant: str) -> None:
+    result = thread_sanitized(variant, rule)
     assert result.returncode == RACE_EXIT_CODE
     assert "ThreadSanitizer: data race" in result.stderr
     assert "rows::" in result.stderr
@@ -177,12 +175,9 @@ def test_no_variant_of_the_all_reduce_has_a_race() -> None:
     assert "wrong values: 0" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("fault", "variant"),
-    [("KPROF_PLANT_NO_RELEASE", "oneshot_lock"), ("KPROF_PLANT_NO_ACQUIRE", "twoshot")],
-)
-def test_planted_missing_fence_of_a_block_is_a_race(fault: str, variant: str) -> None:
-    result = thread_sanitized(fault, variant, program=ALL_REDUCES)
+@pytest.mark.parametrize(("rule", "variant"), [("release", "oneshot_lock"), ("acquire", "twoshot")])
+def test_planted_missing_fence_of_a_block_is_a_race(rule: str, variant: str) -> None:
+    result = thread_sanitized(rule, variant, program=ALL_REDUCES)
     assert result.returncode == RACE_EXIT_CODE
     assert "ThreadSanitizer: data race" in result.stderr
     assert "all_reduce::" in result.stderr
@@ -190,8 +185,9 @@ def test_planted_missing_fence_of_a_block_is_a_race(fault: str, variant: str) ->
 
 def test_packets_need_no_fence() -> None:
     """Data and flag are one access: without any fence there is nothing that could race."""
-    faults = ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"]
-    result = thread_sanitized(*faults, "oneshot", "twoshot_packets", program=ALL_REDUCES)
+    result = thread_sanitized(
+        "release", "acquire", "oneshot", "twoshot_packets", program=ALL_REDUCES
+    )
     assert result.returncode == 0, result.stderr[:3000]
     assert "wrong values: 0" in result.stdout
 
@@ -204,7 +200,7 @@ def test_no_kernel_for_one_gpu_has_a_race() -> None:
 
 def test_a_queue_whose_flag_covers_one_lane_is_a_race() -> None:
     """A release by lane 0 does not cover what the other lanes have stored."""
-    result = thread_sanitized("KPROF_PLANT_NO_WARP_SYNC", program=SINGLE_GPU)
+    result = thread_sanitized("warp sync", program=SINGLE_GPU)
     assert result.returncode == RACE_EXIT_CODE
     assert "ThreadSanitizer: data race" in result.stderr
     assert "skinny_gemm::" in result.stderr
