@@ -26,25 +26,6 @@ KPROF_DEVICE uint32_t num_records_of(const Call& call, uint32_t num_phases) {
   return num_phases * num_records_of_phase(call) + 1;
 }
 
-// With ALL_REDUCE_ONLY_CLOCKS, for `python -m benchmarks.all_reduce cost`, kernels read two clocks and record nothing,
-// also without kprof: recording cannot cost less.
-#ifndef ALL_REDUCE_ONLY_CLOCKS
-#define ALL_REDUCE_ONLY_CLOCKS 0
-#endif
-
-#if ALL_REDUCE_ONLY_CLOCKS
-struct Moment {
-  uint64_t ticks;
-};
-KPROF_DEVICE Moment clock_now() { return {cycle_ticks()}; }
-KPROF_DEVICE kprof::EarlyTrack ask_for_records(const ProfiledCall&, uint32_t, bool) { return {}; }
-KPROF_DEVICE kprof::ShortTrack open_records(const ProfiledCall&, uint32_t, const kprof::EarlyTrack&) { return {}; }
-// Never true, but the compiler does not know and has to read both clocks.
-KPROF_DEVICE void close_records(const Call& call, const kprof::ShortTrack&, uint32_t, const Moment& asked,
-                                const Moment&) {
-  if (cycle_ticks() + 1 == asked.ticks) *call.counter() = 0;
-}
-#else
 using Moment = kprof::Span;
 KPROF_DEVICE Moment clock_now() { return kprof::profile_now(); }
 // The track of a call's records, in two steps. All threads call them: the first before they wait for the launch before,
@@ -61,9 +42,8 @@ KPROF_DEVICE void close_records(const Call& call, const kprof::ShortTrack& track
                                 const Moment& asked, const Moment& made) {
   kprof::close_short_track(track, num_records_of(call, num_phases) - 1, asked, made);
 }
-#endif
 
-#if KPROF_ENABLED && !ALL_REDUCE_ONLY_CLOCKS
+#if KPROF_ENABLED
 
 // One phase of a call as thread 0 records it: send a packet to each peer, wait for one from each, compute a result.
 // Sends are written while packets are in flight, and a wait as soon as its packet is there: while the others are not,

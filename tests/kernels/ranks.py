@@ -10,7 +10,7 @@ import torch
 from thread_ranks import ThreadGroup, run_threads
 from widths import WARP_WIDTH
 
-from broken_rules import breaking
+from changed_kernels import breaking
 from delivery import Dispatched, dispatched
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
@@ -41,7 +41,7 @@ class Run:
     inputs: MakeInputs | None = None
     before_call: Callable[[int, int], None] = lambda rank, call: None
     defines: tuple[tuple[str, str], ...] = ()
-    # Of broken_rules.RULES.
+    # Of changed_kernels.RULES.
     broken: tuple[str, ...] = ()
 
     def options(self) -> BuildOptions:

@@ -10,7 +10,7 @@ import torch
 from thread_ranks import run_threads
 from widths import WARP_WIDTH
 
-from broken_rules import breaking
+from changed_kernels import breaking
 from instrumented_kernels.all_reduce import HeapSizes, Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.build import BuildOptions
@@ -60,7 +60,7 @@ class Setting:
     seed: int = 0
     heap_sizes: HeapSizes = SMALL_HEAP
     timeout_s: float = 60.0
-    # Of broken_rules.RULES.
+    # Of changed_kernels.RULES.
     broken: tuple[str, ...] = ()
 
     def plan(self, group: Group) -> Plan:

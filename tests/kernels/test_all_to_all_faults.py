@@ -14,7 +14,7 @@ import torch
 from ranks import Run, run_ranks
 from thread_ranks import ThreadGroup, run_threads
 
-from broken_rules import breaking
+from changed_kernels import breaking
 from delivery import dispatched
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs

@@ -13,7 +13,7 @@ import torch
 from single_gpu import assert_refused, at_offset, cpu_options, poisoned, record
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
-from broken_rules import breaking
+from changed_kernels import breaking
 from instrumented_kernels.moe_align_sort import Plan, Sorted, reference
 from instrumented_kernels.moe_align_sort import plan as plans
 from instrumented_kernels.moe_align_sort.plan import VARIANTS, Problem

@@ -45,7 +45,7 @@ print("wrong values:", wrong)
 SINGLE_GPU = """
 import sys
 import torch
-from broken_rules import breaking
+from changed_kernels import breaking
 from single_gpu import cpu_options
 from instrumented_kernels import moe_align_sort, rms_norm_fp8, skinny_gemm, swiglu_fp8
 options = cpu_options(32)

@@ -1,8 +1,10 @@
-"""Kernels whose device code breaks a rule on purpose. They are built from a copy of their sources."""
+"""Kernels whose device code is changed, for example to break a rule on purpose. They are built from a copy of their
+sources."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -11,12 +13,13 @@ from instrumented_kernels.kernel_library import KernelSource
 from kprof.devices.cache import cache_dir
 
 Plan = TypeVar("Plan", bound=DevicePlan)
+# A file, what stands there, and what takes its place.
+Change = tuple[str, str, str]
 
 _DEVICE_DIR: Final = Path(__file__).parents[2] / "instrumented_kernels" / "device"
 _PARITY: Final = "uint32_t parity() const { return "
 _ARRIVES: Final = "  signals::publish_block([&] { add_device(arrivals, 1u); });\n"
-# By rule: a file, what stands there, and what takes its place.
-RULES: Final = {
+RULES: Final[dict[str, list[Change]]] = {
     "release": [
         ("signals.h", "fence_release_system();", ""),
         ("signals.h", "release_block_system();", "sync_block();"),
@@ -36,13 +39,15 @@ RULES: Final = {
 
 def breaking(plan: type[Plan], *rules: str) -> type[Plan]:
     """Plans of the same kernel that break these rules; without any, `plan` itself."""
-    if not rules:
-        return plan
-    own = plan.source
-    name = "-".join([own.folder.name, *rules]).replace(" ", "_")
-    folder = cache_dir() / "broken_rules" / name
-    folder.mkdir(parents=True, exist_ok=True)
     changes = [change for rule in rules for change in RULES[rule]]
+    return changed(plan, "-".join(rules).replace(" ", "_"), changes) if rules else plan
+
+
+def changed(plan: type[Plan], name: str, changes: Sequence[Change]) -> type[Plan]:
+    """Plans of the same kernel with changes in those files that it has; `name` tells them apart."""
+    own = plan.source
+    folder = cache_dir() / "changed_kernels" / f"{own.folder.name}-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
     num_changed = 0
     for path in [*own.folder.glob("*.h"), own.folder / "kernel.hip", *_DEVICE_DIR.glob("*.h")]:
         text = path.read_text()
@@ -51,12 +56,12 @@ def breaking(plan: type[Plan], *rules: str) -> type[Plan]:
             text = text.replace(old, new)
             num_changed += 1
         _write(folder / path.name, text)
-    assert num_changed >= len(rules)
+    assert num_changed, f"{own.folder.name} has none of the files to change"
 
-    class Broken(plan):  # type: ignore[misc, valid-type]
+    class Changed(plan):  # type: ignore[misc, valid-type]
         source = KernelSource(folder, own.tracks_per_block)
 
-    return Broken
+    return Changed
 
 
 def _write(path: Path, text: str) -> None:
