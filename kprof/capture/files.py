@@ -29,9 +29,9 @@ MAX_JSON_BYTES: Final = 1 << 30
 # JSON of a profiler becomes a fiftieth at best. A few bytes can claim to unpack into gigabytes.
 _MAX_GZIP_RATIO: Final = 200
 _ALWAYS_ALLOWED_BYTES: Final = 1 << 24
-# The tag of a packet and its length.
-_MOST_TAG_BYTES: Final = 11
-_PACKET: Final = re.compile(rb"\x0a([\x80-\xff]{0,9}[\x00-\x7f])")
+# The tag of a packet and its length, which is below 256 MiB.
+_MOST_TAG_BYTES: Final = 5
+_PACKET: Final = re.compile(rb"\x0a([\x80-\xff]{0,3}[\x00-\x7f])")
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
