@@ -43,18 +43,15 @@ def calls(summary: Summary) -> Table:
     return _table(summary)
 
 
+@memo
 def _table(summary: Summary) -> Table:
-    table = (
-        launches_of_calls(summary)
-        .groupby("ordinal")
-        .agg(
-            first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
-        )
-    )
-    table["length_ns"] = table["last_ns"] - table["first_ns"]
-    return table.reset_index()
+    groups = launches_of_calls(summary).groupby("ordinal")
+    first_ns, last_ns = groups["first_ns"].min(), groups["last_ns"].max()
+    table = {"first_ns": first_ns, "last_ns": last_ns, "launches": groups["launch"].nunique()}
+    return pd.DataFrame(table | {"length_ns": last_ns - first_ns}).reset_index()
 
 
+@memo
 def launches_of_calls(summary: Summary) -> Table:
     """`launch_starts`, with the call's number as `ordinal`, and the launch's among those of its
     kernel as `of_kernel`."""
@@ -66,6 +63,7 @@ def launches_of_calls(summary: Summary) -> Table:
     return known.assign(ordinal=known["call"].fillna(known["ordinal"]).astype("int64"))
 
 
+@memo
 def call_lengths(summary: Summary) -> Column:
     """The length of every call, by its number. On unaligned clocks, that of the slowest rank."""
     keys = ["ordinal"] if summary.trace.is_on_one_clock else ["ordinal", "rank"]
@@ -73,6 +71,7 @@ def call_lengths(summary: Summary) -> Column:
     return (groups["last_ns"].max() - groups["first_ns"].min()).groupby("ordinal").max()
 
 
+@memo
 def typical_call(summary: Summary) -> Call | None:
     """The call of median length (the shorter of two). None without events.
 

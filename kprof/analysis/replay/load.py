@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ from kprof.analysis.replay.spans import load_spans
 from kprof.analysis.summary import Summary, sql_list
 from kprof.analysis.warmup import warm_up_of
 from kprof.errors import CallTooLargeError, SelectionError
+from kprof.trace import Trace
 
 ACROSS_RANKS: Final = "what depends on what across ranks"
 # The critical path and delay costs walk single spans in Python, too slowly for larger calls.
@@ -65,9 +67,15 @@ def _load_graph(summary: Summary, call: Call) -> Graph:
             f"the call has {count} spans, more than the {MAX_SPANS_WALKED} that its dependencies "
             "are worked out for; select fewer blocks or ranks"
         )
-    trace = summary.trace.select(launches=call.launches)
-    spans = load_spans(trace, [call.ordinal], call_numbers(summary))
+    spans = load_spans(_part(summary, call.launches), [call.ordinal], call_numbers(summary))
     return build_graph(spans, worst_bound_ns(summary))
+
+
+def _part(summary: Summary, launches: Sequence[int]) -> Trace:
+    """The trace of some launches: no others are read and paired. All of it where that is faster
+    than to open a part."""
+    trace = summary.trace
+    return trace if trace.num_events() <= MAX_SPANS // 4 else trace.select(launches=launches)
 
 
 @memo
@@ -95,10 +103,9 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     wanted = [int(steady.index[position]) for position in sample]
     trace = summary.trace
     if len(wanted) < len(ordinals):
-        # No other launches are read and paired.
         starts = launches_of_calls(summary)
         launches = starts.loc[starts["ordinal"].isin(wanted), "launch"]
-        trace = trace.select(launches=sorted({int(launch) for launch in launches}))
+        trace = _part(summary, sorted({int(launch) for launch in launches}))
     spans = load_spans(trace, wanted, call_numbers(summary))
     if not summary.trace.is_on_one_clock:
         spans = begun_together(spans)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from kprof.analysis.summary import CLOSED_SPANS, Table, sql_list
+from kprof.capture.manifest import Launch
 from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
@@ -77,6 +77,7 @@ class Spans:
         return known[self.region] if len(self) else np.zeros(0, dtype=bool)
 
 
+_UNKNOWN: Final = Launch(-1, "", 0)
 _COLUMNS: Final = (
     "event_id, rank, launch, ordinal, block, warp, region_id, coalesce(peer, -1) AS peer, "
     "coalesce(slot, -1) AS slot, start_ns, end_ns, hw_id"
@@ -207,8 +208,8 @@ def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple
     first = np.unique(launch, return_index=True)[1]
     seen = np.zeros(len(first), dtype=np.int64)
     np.maximum.at(seen, launch, table["block"] + 1)
-    keys = pd.DataFrame({name: table[name][first] for name in ("rank", "launch")})
-    known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
-    named = keys.merge(known, on=["rank", "launch"], how="left")
-    num_blocks = named["num_blocks"].fillna(0).to_numpy(dtype=np.int64)
-    return tuple(named["kernel"].fillna("").astype(str)), np.maximum(num_blocks, seen)
+    known = {(info.rank, of.launch): of for info in trace.manifest.ranks for of in info.launches}
+    keys = zip(table["rank"][first].tolist(), table["launch"][first].tolist(), strict=True)
+    named = [known.get(key, _UNKNOWN) for key in keys]
+    num_blocks = np.array([of.num_blocks for of in named], dtype=np.int64)
+    return tuple(of.kernel for of in named), np.maximum(num_blocks, seen)
