@@ -172,27 +172,29 @@ def spans_of_tracks(
     categories are empty.
     """
     first_ns, last_ns = window_ns
-    within = f"start_ns < {int(last_ns)} AND end_ns > {int(first_ns)}"
-    launches = launches_within(summary, Focus(first_ns, last_ns, ""))
+    within = f"first_ns < {int(last_ns)} AND last_ns > {int(first_ns)}"
+    ranks, blocks = (sql_list(sorted(set(numbers))) for numbers in zip(*tracks, strict=True))
+    spans = summary.frame(
+        f"""WITH chosen AS (
+            SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns,
+                end_ns, duration_ns, event_id, min(warp) OVER (PARTITION BY rank, block) AS first
+            FROM events WHERE {CLOSED_SPANS} AND rank IN ({ranks}) AND block IN ({blocks})
+                AND start_ns < {int(last_ns)} AND end_ns > {int(first_ns)}
+                AND {launches_within(summary, Focus(first_ns, last_ns, ""))})
+        SELECT * EXCLUDE (duration_ns, event_id, first) FROM chosen WHERE warp = first
+        QUALIFY row_number() OVER (PARTITION BY rank, block ORDER BY duration_ns DESC, event_id)
+            <= {_MOST_SPANS_OF_TRACK}
+        ORDER BY start_ns, duration_ns DESC, event_id"""
+    )
     parts = [
         summary.frame(
             f"""SELECT rank, {LAUNCHES} AS block, -1 AS warp, kernel AS region, '' AS category,
                 -1 AS peer, first_ns AS start_ns, last_ns AS end_ns
-            FROM spans_of_launches
-            WHERE rank = {int(rank)} AND first_ns < {int(last_ns)} AND last_ns > {int(first_ns)}
+            FROM spans_of_launches WHERE rank = {int(rank)} AND {within}
             ORDER BY start_ns, launch LIMIT {_MOST_SPANS_OF_TRACK}"""
         )
         if block == LAUNCHES
-        else summary.frame(
-            f"""WITH chosen AS (
-                SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns,
-                    end_ns, duration_ns, event_id
-                FROM events WHERE {CLOSED_SPANS} AND rank = {int(rank)} AND block = {int(block)}
-                    AND {within} AND {launches})
-            SELECT * EXCLUDE (duration_ns, event_id) FROM chosen
-            WHERE warp = (SELECT min(warp) FROM chosen)
-            ORDER BY duration_ns DESC, event_id LIMIT {_MOST_SPANS_OF_TRACK}"""
-        ).sort_values("start_ns", kind="stable")
+        else spans[(spans["rank"] == rank) & (spans["block"] == block)]
         for rank, block in tracks
     ]
     return pd.concat(parts, ignore_index=True)
