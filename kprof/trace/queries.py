@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import duckdb
 
@@ -46,13 +46,12 @@ class Queries(ABC):
     def arrays(self, query: str, parameters: Sequence[object] = ()) -> Arrays:
         """Like `sql`, as a numpy array per column; those with NULLs are masked."""
         with reading():
-            found: Arrays = self._relation(query, parameters).fetchnumpy()
-        return found
+            return cast("Arrays", self._executed(query, parameters).fetchnumpy())
 
     def pieces(self, query: str) -> Iterator[Arrays]:
         """Like `arrays`, streamed, of a query without NULLs: for more rows than memory holds."""
         with reading():
-            self._run(lambda: self._con.execute(query))
+            self._executed(query)
             while len(piece := self._con.fetch_df_chunk(_VECTORS_PER_PIECE)):
                 yield {str(name): piece[name].to_numpy() for name in piece}
 
@@ -61,8 +60,8 @@ class Queries(ABC):
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Like `sql`, as the names of the columns, of which some may be the same, and rows."""
         with reading():
-            relation = self._relation(query, parameters)
-            return relation.columns, relation.fetchall()
+            result = self._executed(query, parameters)
+            return [name for name, *_ in result.description or ()], result.fetchall()
 
     def records(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Like `sql`, as a dictionary per row."""
@@ -72,19 +71,23 @@ class Queries(ABC):
     def frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
         with reading():
-            return self._run(lambda: self._con.execute(query, parameters)).df()
+            return self._executed(query, parameters).df()
 
     def row(self, query: str, parameters: Sequence[object] = ()) -> tuple[Any, ...]:
         """The values of the only row."""
         # Fetching all ends the query, which a fetch of one would leave open.
         with reading():
-            return self._run(lambda: self._con.execute(query, parameters)).fetchall()[0]
+            return self._executed(query, parameters).fetchall()[0]
 
     def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
         """Like `sql`, streamed: for exports of more events than memory holds."""
         require("pyarrow", "an Arrow table")
         with reading():
             return self._relation(query, ()).to_arrow_reader(rows_per_batch)
+
+    def _executed(self, query: str, parameters: Sequence[object] = ()) -> duckdb.DuckDBPyConnection:
+        """The connection with the result: a relation would be planned twice."""
+        return self._run(lambda: self._con.execute(query, parameters))
 
     def _relation(self, query: str, parameters: Sequence[object]) -> duckdb.DuckDBPyRelation:
         relation = self._run(lambda: self._con.sql(query, params=list(parameters) or None))
