@@ -6,8 +6,9 @@ Figures are drawn here (SVG), so that sentences, tables and pictures are there w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from markupsafe import Markup
@@ -22,6 +23,9 @@ from kprof.report.figures.base import PALETTE
 from kprof.report.figures.ribbon import RIBBON_COLORS
 from kprof.report.model import Report
 from kprof.report.opening import EmbeddedTrace
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _TABLE_ROWS: Final = 64
 _SUFFIXES: Final = (".html", ".htm")
@@ -72,6 +76,28 @@ def page_of(
     trace: EmbeddedTrace | None = None,
 ) -> str:
     """A page of blocks. `about` is in its title, `footer` at its end."""
+    links = {"ui": trace.ui, "title": trace.title, "links": trace.links} if trace else None
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            blocks=blocks,
+            contents=[(b.name, b.id) for b in blocks if isinstance(b, Section) and not b.is_open],
+            tool=tool,
+            title=f"{tool}: {about}" if about else tool,
+            footer=footer,
+            depth=Depth.PAGE,
+            most_rows=_TABLE_ROWS,
+            trace=trace,
+            trace_links=_script_json(links),
+            palette=PALETTE | RIBBON_COLORS,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, each compiled once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -85,19 +111,7 @@ def page_of(
     )
     environment.filters["percent"] = percent
     environment.filters["script_json"] = _script_json
-    links = {"ui": trace.ui, "title": trace.title, "links": trace.links} if trace else None
-    return environment.get_template("page.html.j2").render(
-        blocks=blocks,
-        contents=[(b.name, b.id) for b in blocks if isinstance(b, Section) and not b.is_open],
-        tool=tool,
-        title=f"{tool}: {about}" if about else tool,
-        footer=footer,
-        depth=Depth.PAGE,
-        most_rows=_TABLE_ROWS,
-        trace=trace,
-        trace_links=_script_json(links),
-        palette=PALETTE | RIBBON_COLORS,
-    )
+    return environment
 
 
 def _shown(value: Any) -> Any:
