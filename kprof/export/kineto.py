@@ -74,6 +74,8 @@ def read_overlays(
     One file per rank, or several with parts of one run. If launches or a time are selected, only
     slices there are kept.
     """
+    if not files:
+        return (), ()
     # Aligns the clocks with the whole capture, even if only a part is shown.
     whole = trace.select(ranks=None, blocks=None, launches=None, regions=None, time_ns=None)
     shown = {info.rank for info in trace.ranks}
