@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import pandas as pd
@@ -63,12 +64,12 @@ class Report:
 
     `tables` has every metric (kprof.analysis.all_metrics) by name, `refused` the error of each that
     is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
-    `parts` is where the time of all blocks goes. `close_ups` has, by id, the spans of the two
-    tracks that show a finding (of the first findings). `before_hang` are the finished spans of
-    tracks whose last wait never ended. `ribbon` is None of one rank. `grown` is what takes longer
-    than in an earlier recording, and that no finding names; None without one.
+    `parts` is where the time of all blocks goes. `grown` is what takes longer than in an earlier
+    recording, and that no finding names; None without one. What only pictures show is read when
+    one is drawn.
     """
 
+    summary: Summary
     manifest: Manifest
     num_events: int
     num_launches: int
@@ -79,18 +80,61 @@ class Report:
     tables: Mapping[str, pd.DataFrame]
     warm_up: tuple[int, ...]
     blame_matrix: pd.DataFrame
-    histogram: pd.DataFrame
     focus: Focus
-    activity: pd.DataFrame
-    presence: pd.DataFrame
-    spans: pd.DataFrame
-    before_hang: pd.DataFrame
-    ribbon: Ribbon | None = None
     parts: tuple[Part, ...] = ()
-    close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    calls_up_close: tuple[CallUpClose, ...] = ()
     view_command: str = "kprof view RUN"
     grown: tuple[Change, ...] | None = None
+
+    @cached_property
+    def histogram(self) -> pd.DataFrame:
+        """How many events of each rank and region took how long."""
+        return analysis.histogram(self.summary)
+
+    @cached_property
+    def activity(self) -> pd.DataFrame:
+        """What the ranks' tracks do over the time that figures show."""
+        return activity(self.summary, self.focus)
+
+    @cached_property
+    def presence(self) -> pd.DataFrame:
+        """When the ranks' tracks are there in that time."""
+        return presence(self.summary, self.focus)
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """The longest spans of some blocks in that time."""
+        return longest_spans(self.summary, self.focus, self._worth_a_look(_RANKS_IN_BLOCK_VIEW))
+
+    @cached_property
+    def before_hang(self) -> pd.DataFrame:
+        """The finished spans of tracks whose last wait never ended."""
+        return spans_before(self.summary, self.tables["open_waits"].head(MOST_TRACKS))
+
+    @cached_property
+    def ribbon(self) -> Ribbon | None:
+        """For whom ranks wait; None of one rank."""
+        has_others = len(self.summary.trace.ranks) > 1
+        return ribbon(self.summary, self.focus) if has_others else None
+
+    @cached_property
+    def close_ups(self) -> Mapping[str, pd.DataFrame]:
+        """By id, the spans of the two tracks that show a finding (of the first findings)."""
+        return _close_ups(self.summary, self.found)
+
+    @cached_property
+    def calls_up_close(self) -> tuple[CallUpClose, ...]:
+        """Some calls, each with the spans of all blocks of some ranks."""
+        ranks = self._worth_a_look(_MOST_RANKS)
+        return _calls_up_close(self.summary, self.found, self.focus, self.tables, ranks)
+
+    def _worth_a_look(self, at_most: int) -> list[int]:
+        """The rank that the first finding names and the one that waits most, then the first."""
+        recorded = [info.rank for info in self.summary.trace.ranks]
+        named = [rank for finding in self.findings for rank in finding.ranks[:1]]
+        waits = analysis.waits(self.summary, "rank")
+        by_wait = waits.sort_values("wait_ns", ascending=False, kind="stable")["rank"].tolist()
+        order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])
+        return sorted([rank for rank in order if rank in recorded][:at_most])
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -220,11 +264,10 @@ def build_from(
     grown = None if earlier is None else _not_named(slower_than(earlier, summary), found)
     say("tables", 0.85)
     tables, refused = _tables(summary)
-    over = focus(summary)
     matrix = analysis.blame_matrix(summary)
     recorded = [info.rank for info in trace.ranks if info.is_recorded]
-    to_look_at = _ranks_worth_a_look(summary, found)
     report = Report(
+        summary=summary,
         manifest=structs.replace(trace.manifest, ranks=trace.ranks),
         num_events=trace.num_events(),
         num_launches=_num_launches(summary),
@@ -236,18 +279,8 @@ def build_from(
         warm_up=steady_part(summary)[1],
         # Without rows of ranks that were left out: that they did not wait is not known.
         blame_matrix=matrix[matrix.index.isin(recorded)] if recorded else matrix,
-        histogram=analysis.histogram(summary),
-        focus=over,
-        activity=activity(summary, over),
-        presence=presence(summary, over),
-        before_hang=spans_before(summary, tables["open_waits"].head(MOST_TRACKS)),
-        ribbon=ribbon(summary, over) if len(trace.ranks) > 1 else None,
-        spans=longest_spans(summary, over, sorted(to_look_at[:_RANKS_IN_BLOCK_VIEW])),
+        focus=focus(summary),
         parts=analysis.breakdown(summary, found.findings),
-        close_ups=_close_ups(summary, found),
-        calls_up_close=_calls_up_close(
-            summary, found, over, tables, sorted(to_look_at[:_MOST_RANKS])
-        ),
         view_command=view_command,
         grown=grown,
     )
@@ -327,13 +360,3 @@ def _num_launches(summary: Summary) -> int:
 def _window_ns(summary: Summary) -> tuple[int, int]:
     starts = analysis.launch_starts(summary)
     return (0, 0) if starts.empty else (int(starts["first_ns"].min()), int(starts["last_ns"].max()))
-
-
-def _ranks_worth_a_look(summary: Summary, found: Findings) -> list[int]:
-    """The rank that the first finding names and the one that waits most, then the first ones."""
-    recorded = [info.rank for info in summary.trace.ranks]
-    named = [rank for finding in found.findings for rank in finding.ranks[:1]]
-    waits = analysis.waits(summary, "rank")
-    by_wait = waits.sort_values("wait_ns", ascending=False, kind="stable")["rank"].tolist()
-    order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])
-    return [rank for rank in order if rank in recorded]
