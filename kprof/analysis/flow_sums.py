@@ -67,7 +67,7 @@ def calls_paired(summary: Summary) -> CallsPaired:
 
 def sum_flows(summary: Summary) -> None:
     """Compute this module's table, unless it exists."""
-    if not summary.has_table("flow_sums"):
+    if keep_sums not in summary.results:
         ends = flow_ends(summary)
         slices = flow_slices(summary)
         keep_sums(summary, [row for part in slices for row in sums_of_slice(ends, part)])
@@ -79,6 +79,7 @@ def keep_sums(summary: Summary, rows: list[FlowRow]) -> None:
     table = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
     summary.put("flow_parts", table)
     summary.frame(_UNITE_SQL)
+    summary.results[keep_sums] = None
 
 
 FlowRow = tuple[float, ...]

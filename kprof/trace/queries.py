@@ -116,11 +116,6 @@ class Workspace(Queries):
         """Keep a small table for later queries; one of that name is replaced."""
         insert(self._con, f"CREATE OR REPLACE TEMP TABLE {name} AS", table)
 
-    def has_table(self, name: str) -> bool:
-        """Whether a table of this name was made here."""
-        query = "SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND temporary"
-        return len(self.frame(query, [name])) > 0
-
     def _load_next(self) -> bool:
         return self._views._load_next()
 
