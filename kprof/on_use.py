@@ -28,6 +28,8 @@ class OnUse:
 
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
     import duckdb
     import numpy as np
     import pandas as pd
@@ -37,5 +39,6 @@ if TYPE_CHECKING:
 else:
     duckdb, np, pd, pa = map(OnUse, ("duckdb", "numpy", "pandas", "pyarrow"))
     pc, pq = OnUse("pyarrow.compute"), OnUse("pyarrow.parquet")
+    metadata = OnUse("importlib.metadata")
 
-__all__ = ["OnUse", "duckdb", "np", "pa", "pc", "pd", "pq"]
+__all__ = ["OnUse", "duckdb", "metadata", "np", "pa", "pc", "pd", "pq"]

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from kprof.capture.output import refuse_existing
 from kprof.errors import ExportError, SelectionError
-from kprof.export import check_suffix, viewer, write
+from kprof.export import check_suffix, write
 from kprof.export.links import DeepLink
 from kprof.export.model import By
 from kprof.export.table import is_table
@@ -136,6 +136,8 @@ def view(
                 f"--finding needs a capture, and {run} is an exported trace; "
                 "pass the capture, such as run.kprof"
             )
+        from kprof.export import viewer
+
         viewer.serve(
             file,
             port=port,

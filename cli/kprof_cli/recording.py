@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +17,7 @@ from typer import Argument, Option
 
 from kprof.errors import KprofError, NothingRecordedError, RecorderError, SelectionError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
+from kprof.on_use import metadata
 from kprof.recording.finishing.outcome import describe_exit
 from kprof.recording.launches.wanted import Wanted
 from kprof.recording.retention.retention import Retention

@@ -3,7 +3,6 @@ waits for whom in one that hangs, or hung."""
 
 from __future__ import annotations
 
-import http.server
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,8 @@ from kprof_cli.options import command
 from kprof_cli.output import is_terminal, note, redrawn, say, table_of
 
 if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
     from rich.console import RenderableType
 
     from kprof.recording.launches.pace import RankPace
@@ -165,11 +166,13 @@ def _served(look: Callable[[], list[RankProgress]], port: int | None) -> Iterato
             server.server_close()
 
 
-def _serve(look: Callable[[], list[RankProgress]], port: int) -> http.server.ThreadingHTTPServer:
+def _serve(look: Callable[[], list[RankProgress]], port: int) -> ThreadingHTTPServer:
     """Raises KprofError for a port that is taken."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
     from kprof.recording.launches.progress import metrics_text
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             """Any path, for who asks for this host by its own name: a page of somebody else's that
             has got this address must not read it."""
@@ -187,7 +190,7 @@ def _serve(look: Callable[[], list[RankProgress]], port: int) -> http.server.Thr
         def log_message(self, *arguments: object) -> None:
             """No line for each request."""
 
-    class Server(http.server.ThreadingHTTPServer):
+    class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
             """A client that goes away before it has its answer hinders nobody."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from kprof.on_use import metadata
 
 if TYPE_CHECKING:
     from kprof.devices.targets import TargetStatus
@@ -59,7 +60,7 @@ def _check_target(status: TargetStatus) -> list[Check]:
 def _check_package(package: str, purpose: str) -> Check:
     if importlib.util.find_spec(package) is None:
         return Check(package, False, "not installed", f"pip install {package} for: {purpose}")
-    return Check(package, True, importlib.metadata.version(package), "")
+    return Check(package, True, metadata.version(package), "")
 
 
 def _check_torch_build(statuses: Sequence[TargetStatus]) -> list[Check]:
@@ -68,7 +69,7 @@ def _check_torch_build(statuses: Sequence[TargetStatus]) -> list[Check]:
     gpus = [target for target in targets if target != "cpu"]
     if not gpus or importlib.util.find_spec("torch") is None:
         return []
-    version = importlib.metadata.version("torch")
+    version = metadata.version("torch")
     if not version.endswith("+cpu"):
         return []
     remedy = f"install a torch build for {gpus[0]}, or record on the CPU only"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kprof.importers import formats
+from kprof.on_use import metadata
 
 if TYPE_CHECKING:
     from kprof.importers.foreign import ForeignEvents, Format, ImportSummary, ReadOptions
