@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,8 +52,8 @@ BUCKETS: Final = ("slower", "faster", "added", "removed", "unclear", "same")
 @dataclass(frozen=True)
 class DiffReport:
     """The table of `kprof.analysis.diff`, its summary in one sentence, and why: the places that
-    changed and the parts of the critical path, also in sentences. `figures` show a call of each
-    side, and the regions."""
+    changed and the parts of the critical path, also in sentences. `first` is the first run of each
+    side."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
@@ -61,7 +62,12 @@ class DiffReport:
     table: pd.DataFrame
     changes: tuple[Change, ...] = ()
     parts: tuple[PathPart, ...] = ()
-    figures: tuple[Figure, ...] = ()
+    first: tuple[Summary, ...] = ()
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """A call of each side, and the regions; drawn when a page shows them."""
+        return _figures(self.first, self.table, self.changes)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -86,15 +92,13 @@ def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
     verdict = _verdict(table)
     if causes and _are_few(table):
         verdict += " The changes below hold for these calls, and may be chance."
-    figures = _figures(first, table, changes)
     names = _names(base), _names(candidate)
-    return DiffReport(*names, verdict, causes, table, changes, parts, figures)
+    return DiffReport(*names, verdict, causes, table, changes, parts, tuple(first))
 
 
 def _figures(
     runs: Sequence[Summary], table: pd.DataFrame, changes: Sequence[Change]
 ) -> tuple[Figure, ...]:
-    """Pictures of the first run of each side."""
     sides = []
     for summary in runs:
         over = focus(summary)
@@ -278,10 +282,12 @@ def write_diff_html(report: DiffReport, path: Path, *, force: bool = False) -> P
 
     Raises OutputExistsError unless `force`, and ExportError.
     """
-    return write_page(page_of(blocks_of(report), "kprof diff"), path, force=force)
+    return write_page(page_of(blocks_of(report, has_figures=True), "kprof diff"), path, force=force)
 
 
-def blocks_of(report: DiffReport, without: Sequence[str] = ()) -> tuple[Block, ...]:
+def blocks_of(
+    report: DiffReport, without: Sequence[str] = (), *, has_figures: bool = False
+) -> tuple[Block, ...]:
     """The comparison as blocks, with the rows of the table whose verdict is not in `without`."""
     counts = ", ".join(f"{count} {bucket}" for bucket, count in report.counts.items() if count)
     answer: tuple[Block, ...] = (
@@ -297,7 +303,7 @@ def blocks_of(report: DiffReport, without: Sequence[str] = ()) -> tuple[Block, .
         table.append(Table(_COLUMNS, tuple(map(_in_words, rows)), depth=Depth.SUMMARY))
     pictures = tuple(
         Section(f"in-{drawn.id}", name, (Diagram(drawn, depth=Depth.PAGE),), about, is_open=True)
-        for drawn in report.figures
+        for drawn in (report.figures if has_figures else ())
         for name, about in [_PICTURES[drawn.id]]
     )
     return (

@@ -64,7 +64,8 @@ class Lanes:
     @property
     def legend(self) -> list[tuple[str, str]]:
         """The categories that occur, and the two grounds."""
-        kinds = [kind for kind in CATEGORY_COLORS if kind in set(self.activity["category"])]
+        known = set(self.activity["category"].unique())
+        kinds = [kind for kind in CATEGORY_COLORS if kind in known]
         return [(kind, kind) for kind in kinds] + [("idle", "imbalance"), ("none", "in no region")]
 
     def draw(self, drawing: Drawing, axis: Axis, tops: dict[int, float], high: float) -> None:
