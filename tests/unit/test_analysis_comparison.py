@@ -50,10 +50,11 @@ def of_medians(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_a_run_against_itself_has_not_changed(base: list[Trace]) -> None:
-    table = analysis.diff(base, base)
+    report = reports.build_diff(base, base)
+    table = report.table
     assert set(table["verdict"]) <= {"same", "unclear"}
     assert set(table.loc[table["level"] == "launch", "verdict"]) == {"same"}
-    assert reports.build_diff(base, base).verdict.startswith("No change")
+    assert report.verdict.startswith("No change")
 
 
 @pytest.mark.slow
@@ -62,12 +63,12 @@ def test_of_few_launches_nothing_can_be_said_not_even_that_they_are_the_same(
     num_launches: int,
 ) -> None:
     twice = [simulate(Plant(num_launches=num_launches, noise=0.1, seed=seed)) for seed in (5, 6)]
-    table = analysis.diff(*twice)
-    assert set(table["verdict"]) == {"unclear"}
-    assert table[["low_ns", "high_ns"]].isna().all(axis=None)
-    verdict = reports.build_diff(twice[:1], twice[1:]).verdict
-    assert re.match(r"A launch of all_to_all went from 1\d\.\d us to 1\d\.\d us, [-+]\d", verdict)
-    assert "cannot tell that from chance: it takes 4 a side" in verdict
+    report = reports.build_diff(twice[:1], twice[1:])
+    assert set(report.table["verdict"]) == {"unclear"}
+    assert report.table[["low_ns", "high_ns"]].isna().all(axis=None)
+    said = r"A launch of all_to_all went from 1\d\.\d us to 1\d\.\d us, [-+]\d"
+    assert re.match(said, report.verdict)
+    assert "cannot tell that from chance: it takes 4 a side" in report.verdict
 
 
 @pytest.mark.slow
@@ -77,10 +78,10 @@ def test_a_recording_against_itself_is_the_same_however_few_its_launches(
 ) -> None:
     """Noise of 40 % makes two recordings unclear; one has nothing to differ by."""
     run = simulate(Plant(num_launches=num_launches, noise=0.4, seed=5))
-    table = analysis.diff(run, run)
+    report = reports.build_diff([run], [run])
+    table, verdict = report.table, report.verdict
     assert set(table["verdict"]) == {"same"}
     assert set(table["low_ns"]) == set(table["high_ns"]) == {0.0}
-    verdict = reports.build_diff([run], [run]).verdict
     same = "No change: every launch and region took exactly as long on both sides"
     assert verdict.startswith(same)
     assert ("too few to tell two recordings apart: that takes 4." in verdict) == (num_launches < 4)
@@ -110,8 +111,8 @@ def lengths(seed: int, count: int, spread: float = 0.02) -> list[int]:
 def test_some_calls_that_are_slow_are_no_same() -> None:
     slow = [n * 5 // 2 if i % 10 in (2, 5, 6) else n for i, n in enumerate(lengths(1, 40))]
     base, candidate = calls_of(lengths(2, 40)), calls_of(slow)
-    table = analysis.diff(base, candidate)
-    rows = table[table["level"] == "launch"].set_index("measure")
+    report = reports.build_diff([base], [candidate])
+    rows = report.table[report.table["level"] == "launch"].set_index("measure")
     assert rows["verdict"].to_dict() == {
         "mean": "slower",
         "median": "same",
@@ -119,8 +120,7 @@ def test_some_calls_that_are_slow_are_no_same() -> None:
         "slow share": "slower",
     }
     assert rows.loc["slow share", ["base_ns", "candidate_ns"]].tolist() == [0, 0.3]
-    verdict = reports.build_diff([base], [candidate]).verdict
-    assert verdict.startswith(
+    assert report.verdict.startswith(
         "A launch of k went from 1.00 ms to 1.45 ms, +45 % in the mean; slow launches went from 0 % to 30 %. "
     )
 
@@ -336,13 +336,12 @@ def called(names: tuple[str, ...], length: int, calls: int = 5) -> Trace:
 
 def test_a_variant_of_other_kernels_is_compared_by_its_calls() -> None:
     base, candidate = called(("send", "recv"), 1000), called(("fused",), 500)
-    table = analysis.diff(base, candidate)
-    assert table["level"][0] == "call"
-    table = of_medians(table).set_index(["kernel", "level"])
+    report = reports.build_diff([base], [candidate])
+    assert report.table["level"][0] == "call"
+    table = of_medians(report.table).set_index(["kernel", "level"])
     assert table.loc[("", "call"), "verdict"] == "faster"
     assert table.loc[("", "call"), ["base_ns", "candidate_ns"]].tolist() == [2000, 500]
-    verdict = reports.build_diff([base], [candidate]).verdict
-    assert verdict == "A call went from 2.00 us to 500 ns, -75 %."
+    assert report.verdict == "A call went from 2.00 us to 500 ns, -75 %."
 
 
 def test_a_call_of_one_kernel_is_not_said_twice() -> None:
@@ -360,9 +359,9 @@ def test_kernels_of_different_paces_make_no_calls() -> None:
 @pytest.mark.slow
 def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
     base, candidate = called(("a",), 1000, calls=1), called(("b",), 1000, calls=1)
-    table = analysis.diff(base, candidate)
+    report = reports.build_diff([base], [candidate])
+    table, verdict = report.table, report.verdict
     assert set(table.loc[table["level"] != "call", "verdict"]) == {"added", "removed"}
-    verdict = reports.build_diff([base], [candidate]).verdict
     assert verdict.startswith(
         "A call went from 1.00 us to 1.00 us, -0 %, but 1 call against 1 cannot tell that from "
     )
@@ -379,9 +378,9 @@ def test_few_launches_are_unclear_not_changed() -> None:
         build.span(0, "r", 0, length)
         return build.trace()
 
-    assert set(analysis.diff(one(100), one(200))["verdict"]) == {"unclear"}
-    verdict = reports.build_diff([one(100)], [one(200)]).verdict
-    assert verdict.startswith(
+    report = reports.build_diff([one(100)], [one(200)])
+    assert set(report.table["verdict"]) == {"unclear"}
+    assert report.verdict.startswith(
         "A launch of kernel went from 100 ns to 200 ns, +100 %, but 1 call against 1 cannot tell "
     )
     few = [reduces(1, length, 0).select(launches=(1, 2)) for length in (4_000, 16_000)]
