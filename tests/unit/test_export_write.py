@@ -109,6 +109,14 @@ def test_the_summary_counts_what_is_in_the_file(tmp_path: Path) -> None:
     assert summary.num_tracks == sum(not d.HasField("process") for d in descriptors)
 
 
+def test_the_trace_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = TraceBuilder('REGION(R, "r", compute)', 1)
+    build.span(0, "r", 0, 100)
+    trace = build.trace()
+    monkeypatch.setattr(Trace, "select", None)
+    assert write(trace, tmp_path / "run.pftrace").num_slices == 1
+
+
 def test_progress_goes_from_nothing_to_one(tmp_path: Path) -> None:
     seen: list[float] = []
     write(small_trace(), tmp_path / "run.pftrace", progress=seen.append)

@@ -326,6 +326,12 @@ def test_of_a_call_too_large_to_replay_some_blocks_stand_for_all(
     assert found.findings[0].is_timed
 
 
+def test_of_few_events_no_part_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = Summary.of(simulate(Plant(num_ranks=2, tokens_of={1: 3.0})))
+    monkeypatch.setattr(Trace, "select", None)
+    assert analysis.find(summary).findings
+
+
 def test_a_sample_reads_only_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = simulate(Plant(num_ranks=2, num_launches=6, tokens_of={1: 3.0}))
     monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS", trace.num_events() // 3)
