@@ -32,7 +32,9 @@ from kprof.analysis.findings.thresholds import (
     MOST_OF_PLACE,
     MOST_SAVED,
     MOST_SLOW_ITEMS,
+    NEARLY_ALL_CALLS,
     NEARLY_ALL_COLD,
+    OFTEN_BY_CHANCE,
     UNEVEN,
     UNLIKELY_ON_A_RANK,
 )
@@ -57,6 +59,7 @@ def outliers(
     is_out = _outliers(one, base, of_place, own)
     if not is_out.any() or is_out.mean() > MOST_SLOW_ITEMS:
         return []
+    least_places = least_places if _moves(one, is_out) else 1
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
     are_everywhere = (
@@ -88,6 +91,17 @@ def outliers(
     everywhere = (Place(ALL, ALL),)
     found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
     return [without_chance(one.basis, replace(found, period=period, position=position))]
+
+
+def _moves(one: Comparable, is_out: Bools) -> bool:
+    """Whether they are one place in most of the calls: a straggler that moves. Chance gives some
+    calls two, and others none."""
+    elements, out = one.basis.elements, one.chosen[is_out]
+    examples, _ = grouped(elements.call[out], elements.first[out], elements.second[out])
+    num_places = np.bincount(elements.call[out[examples]])
+    num_calls = np.count_nonzero(num_places)
+    is_one = np.count_nonzero(num_places == 1) >= NEARLY_ALL_CALLS * num_calls
+    return bool(is_one and num_calls >= OFTEN_BY_CHANCE * one.basis.num_calls)
 
 
 def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:
@@ -165,7 +179,11 @@ def _by_chance(num_places: int, count: Ints | int) -> Floats:
 def _is_mixed(one: Comparable, is_out: Bools) -> bool:
     """Whether they are among others in the same place and call, which take as long as usual."""
     elements, chosen = one.basis.elements, one.chosen
-    _, cell = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
+    place = elements.first[chosen], elements.second[chosen]
+    _, cell = grouped(elements.call[chosen], *place)
+    if np.bincount(cell).max() == 1:
+        # Of a place with one in a call, the other calls tell.
+        _, cell = grouped(*place)
     sizes, outs = np.bincount(cell), np.bincount(cell, weights=is_out)
     can_be_mixed = (outs > 0) & (sizes > 1)
     if can_be_mixed.sum() < 0.5 * (outs > 0).sum():

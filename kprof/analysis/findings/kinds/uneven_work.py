@@ -140,7 +140,7 @@ def _surplus(one: Comparable) -> list[Candidate]:
     # the rank waited for; else they may wait for whoever is late, and more often for a slow one.
     is_its = spans.names_peer[elements.at[one.chosen]] | ("send" in spans.categories)
     is_here = np.isin(peer, one.basis.graph.launch_rank) & is_its
-    found = _of_places(one, one.chosen, elements.second[one.chosen])
+    found = _of_places(one, one.chosen, elements.second[one.chosen]) + _of_more_blocks(one)
     return found + _of_peers(one, one.chosen[is_here], peer[is_here])
 
 
@@ -172,6 +172,29 @@ def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
         found.append(
             _without(one, Place(deviation.first, deviation.second), deviation, items, share)
         )
+    return found
+
+
+def _of_more_blocks(one: Comparable) -> list[Candidate]:
+    """Ranks that launch more blocks than the others: whole blocks are beyond the usual number."""
+    elements, chosen = one.basis.elements, one.chosen
+    examples, of_block = grouped(
+        elements.call[chosen], elements.first[chosen], elements.second[chosen]
+    )
+    blocks = chosen[examples]
+    call, rank = elements.call[blocks], elements.first[blocks]
+    _, launch = grouped(call, rank)
+    num_blocks = np.bincount(launch)
+    if (num_blocks == num_blocks[0]).all():
+        return []
+    turn = turns_of(launch, elements.second[blocks])
+    found = []
+    for deviation, more in _places_with_more(one, blocks, np.zeros_like(blocks)):
+        if deviation.first != ALL:
+            left = num_blocks[launch] * np.exp(-deviation.excess[call])
+            share = np.where(more, np.clip(turn + 1 - left, 0.0, 1.0), 0.0)[of_block]
+            place, is_beyond = Place(deviation.first, ALL), share > 0
+            found.append(_without(one, place, deviation, chosen[is_beyond], share[is_beyond]))
     return found
 
 
