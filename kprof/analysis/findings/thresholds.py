@@ -133,14 +133,14 @@ FEW_RATIO: Final = 2.5
 # calls are as many as chance gives.
 UNLIKELY: Final = 0.3
 UNLIKELY_TO_MOVE: Final = 0.05
+RARE: Final = 1 / 500
+NEARLY_AS_MUCH: Final = 0.7
 # One place in so many of the calls is a straggler that moves; in fewer, or with calls that have two
 # places, long events are spread by chance. accuracy: rare long events of all ranks were silent.
 OFTEN_BY_CHANCE: Final = 0.5
 # A rank has more long events than chance gives any of the ranks. accuracy: six of 16 balanced runs
 # with a finding had one long event, "on rank 20".
 UNLIKELY_ON_A_RANK: Final = 1e-3
-RARE: Final = 1 / 500
-NEARLY_AS_MUCH: Final = 0.7
 # It is not rare from this share of the calls on. accuracy: causes in 3 of 20 calls.
 OFTEN: Final = 0.15
 # Places that are alike have this part of their classes in common. accuracy: slow ranks of a tree.

@@ -34,6 +34,7 @@ from kprof.analysis.findings.thresholds import (
     MOST_SLOW_ITEMS,
     NEARLY_ALL_CALLS,
     NEARLY_ALL_COLD,
+    OFTEN,
     OFTEN_BY_CHANCE,
     UNEVEN,
     UNLIKELY_ON_A_RANK,
@@ -182,7 +183,9 @@ def _is_mixed(one: Comparable, is_out: Bools) -> bool:
     place = elements.first[chosen], elements.second[chosen]
     _, cell = grouped(elements.call[chosen], *place)
     if np.bincount(cell).max() == 1:
-        # Of a place with one in a call, the other calls tell.
+        # Of a place with one in a call, the other calls tell, where it is rare.
+        if is_out.mean() > OFTEN:
+            return False
         _, cell = grouped(*place)
     sizes, outs = np.bincount(cell), np.bincount(cell, weights=is_out)
     can_be_mixed = (outs > 0) & (sizes > 1)
