@@ -84,14 +84,17 @@ def _uneven(one: Comparable) -> list[Candidate]:
     total = np.bincount(launch, weights=count, minlength=len(spans.launch_blocks))
     blocks = spans.launch_blocks[launch]
     even = np.ceil(total[launch] / blocks)
-    has_many = count > UNEVEN * even
+    # Where a block takes the place of one that ends, light blocks make up for heavy ones.
+    takes_place = (basis.graph.before >= 0) & (spans.previous < 0)
+    is_dealt_out = np.isin(launch, spans.launch[takes_place])
+    has_many = (count > UNEVEN * even) & ~is_dealt_out
     # A block that has too many on one rank has a surplus. A region is dealt out unevenly where it
     # is so everywhere.
     if len(np.unique(launch[has_many])) <= MOST_LAUNCHES * len(np.unique(launch)):
         return []
     if usual * float((count - even)[has_many].max(initial=0.0)) < 3 * FLOOR * basis.call_ns:
         return []
-    factor = np.minimum(1.0, even / count)[cell]
+    factor = np.where(is_dealt_out, 1.0, np.minimum(1.0, even / count))[cell]
     saved = elements.value_ns[chosen] * (1 - factor)
     excess = np.zeros(basis.num_calls)
     np.maximum.at(excess, elements.call[chosen], -np.log(factor))
