@@ -3,8 +3,8 @@
 A call launches the same kernels each time. If each kernel is launched once per call, the n-th
 launch of every kernel belongs to call n. If one is launched several times per call, as in repeated
 `gemm, gemm, all_reduce`, the order of launches is periodic, and a period is a call. Launches before
-the first whole period belong to the first call. Where kernels run one after another, each many
-times, every launch is a call.
+the first whole period belong to the first call, or are one if they are many. Where kernels run one
+after another, each many times, every launch is a call.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def bound_ns(summary: Summary, a: int, b: int) -> float:
 
 Ints = NDArray[np.int64]
 
-# The longest period that is searched for, and the longest prefix that is launched once.
+# The longest period that is searched for. So many launches may come before the first whole one, or
+# as many as that has.
 _LONGEST_PERIOD: Final = 256
 _LONGEST_START: Final = 8
 _LEAST_REPEATS: Final = 2
@@ -214,15 +215,16 @@ def _calls_of(kernels: list[str], ordinals: list[int], *, has_gaps: bool = False
     names, number = np.unique(np.array(kernels, dtype=object).astype(str), return_inverse=True)
     if len(names) < 2:
         return None
-    for start in range(min(_LONGEST_START, len(number))):
-        period = _period_of(number[start:])
-        if period:
-            in_call = np.bincount(number[start : start + period])
-            if in_call.max() < 2:
-                return None
-            if has_gaps:
-                return _by_ordinals(kernels, ordinals, start, period)
-            return np.maximum(0, np.arange(len(number)) - start) // period
+    start, period = _period_of(number)
+    if period:
+        in_call = np.bincount(number[start : start + period])
+        if in_call.max() < 2:
+            return None
+        if has_gaps:
+            return _by_ordinals(kernels, ordinals, start, period)
+        # A first step of which launches are missing is a call of its own.
+        is_apart = int(start >= _LONGEST_START)
+        return np.maximum(0, (np.arange(len(number)) - start) // period + is_apart)
     return None if _are_neighbours(ordinals) else np.arange(len(number))
 
 
@@ -244,9 +246,25 @@ def _are_neighbours(ordinals: list[int]) -> bool:
     return bool((lengths / places["size"]).median() <= _FAR)
 
 
-def _period_of(number: Ints) -> int:
-    """The period in launches that holds throughout the run, or 0."""
+def _period_of(number: Ints) -> tuple[int, int]:
+    """Where the first whole period of launches begins and how long it is; 0 if there is none.
+
+    Of a first step some launches may be missing: torch.compile makes copies of kernels at their
+    first launch. A period begins as the run does.
+    """
     for period in range(1, min(_LONGEST_PERIOD, len(number) // _LEAST_REPEATS) + 1):
-        if (number[period:] == number[:-period]).all():
-            return period
-    return 0
+        others = np.flatnonzero(number[period:] != number[:-period])
+        start = int(others[-1]) + 1 if len(others) else 0
+        is_whole = len(number) - start >= _LEAST_REPEATS * period
+        if is_whole and start < max(_LONGEST_START, period + 1):
+            return start and _like_the_first(number, start, period), period
+    return 0, 0
+
+
+def _like_the_first(number: Ints, start: int, period: int) -> int:
+    """The first launch from `start` on, within a period, that most launches follow as they follow
+    the first one of the run."""
+    windows = [number[i : i + period] for i in range(start, start + period)]
+    first = number[:period]
+    same = [int(np.argmin(np.r_[window == first[: len(window)], False])) for window in windows]
+    return start + int(np.argmax(same))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from kprof import analysis
-from kprof.analysis.calls import _by_order, call_numbers
+from kprof.analysis.calls import _by_order, _calls_of, call_numbers
 from kprof.analysis.findings import When, explain_trace
 from kprof.analysis.warmup import steady_part
 from kprof.report.model import build
@@ -123,3 +125,16 @@ def test_a_slow_launch_that_is_no_kernels_first_is_no_warm_up() -> None:
     # Selected launches begin with one that is slow, but not with the kernel's first.
     later = run_of(kernels, slow=9).select(launches=range(9, 18))
     assert explain_trace(later).warm_up == ()
+
+
+@pytest.mark.parametrize("missing", [(), (0, 2, 4, 9), range(1, 9)])
+def test_a_first_step_may_lack_launches(missing: Collection[int]) -> None:
+    """torch.compile makes copies of kernels at their first launch, which is not recorded then."""
+    step = list("abacadaeafagahai")
+    first = [kernel for place, kernel in enumerate(step) if place not in missing]
+    kernels = [*first, *step * 5]
+    ordinals = [kernels[:n].count(kernel) for n, kernel in enumerate(kernels)]
+    found = _calls_of(kernels, ordinals)
+    assert found is not None
+    assert np.bincount(found)[1:-1].tolist() == [len(step)] * (len(np.bincount(found)) - 2)
+    assert len(np.bincount(found)) in (5, 6)
