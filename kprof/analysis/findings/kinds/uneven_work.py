@@ -26,7 +26,7 @@ from kprof.analysis.findings.counts import (
     uneven_ranks,
 )
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
-from kprof.analysis.findings.thresholds import FLOOR, OTHER_SIZES
+from kprof.analysis.findings.thresholds import FEW, FLOOR, OTHER_SIZES
 from kprof.analysis.findings.when import When
 from kprof.analysis.replay.columns import grouped, turns_of
 from kprof.analysis.replay.elements import Family
@@ -164,7 +164,13 @@ def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
     """Ranks and blocks that have more; what others do with what these send goes with it."""
     found = []
     lengths = _unit_lengths(one.basis.graph.spans)
-    for deviation, more in _places_with_more(one, part, block):
+    places = list(_places_with_more(one, part, block))
+    of_blocks = [more for deviation, more in places if deviation.second != ALL]
+    are_many = _share_of_places(one, part, block, of_blocks) > FEW
+    for deviation, more in places:
+        if deviation.second != ALL and are_many:
+            # Others cannot take what so many have on top: `uneven_blocks` deals it out.
+            continue
         items = part[more]
         share = _beyond_others(one.basis, part, more, deviation)
         there, share_there = _handled_elsewhere(one.basis, items, share, lengths)
@@ -173,6 +179,14 @@ def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
             _without(one, Place(deviation.first, deviation.second), deviation, items, share)
         )
     return found
+
+
+def _share_of_places(one: Comparable, part: Ints, block: Ints, chosen: list[Bools]) -> float:
+    """What part of all blocks any of these choices of items is about."""
+    if not chosen:
+        return 0.0
+    _, place = grouped(one.basis.elements.first[part], block)
+    return len(np.unique(place[np.any(chosen, axis=0)])) / len(np.unique(place))
 
 
 def _of_more_blocks(one: Comparable) -> list[Candidate]:
