@@ -255,9 +255,11 @@ def _period_of(number: Ints) -> tuple[int, int]:
     for period in range(1, min(_LONGEST_PERIOD, len(number) // _LEAST_REPEATS) + 1):
         others = np.flatnonzero(number[period:] != number[:-period])
         start = int(others[-1]) + 1 if len(others) else 0
-        is_whole = len(number) - start >= _LEAST_REPEATS * period
-        if is_whole and start < max(_LONGEST_START, period + 1):
-            return start and _like_the_first(number, start, period), period
+        if len(number) - start >= max(_LEAST_REPEATS * period, start):
+            # A longer one only repeats it.
+            is_near = start < max(_LONGEST_START, period + 1)
+            begin = _like_the_first(number, start, period) if start else 0
+            return (begin, period) if is_near else (0, 0)
     return 0, 0
 
 
