@@ -27,6 +27,8 @@ from kprof.nccl.ring import KEPT, RING_NAMES, Ring, read_ring, rings_in, united,
 from kprof.on_use import pd
 
 _LOOK_S: Final = 0.5
+# A program that records without a pause needs some ms for a ring of 1 MiB.
+_MOST_READS: Final = 8
 
 
 def slowest(rings: Sequence[Ring], number: int) -> list[Ring]:
@@ -63,10 +65,19 @@ def _of_calls(ring: Ring, handles: pd.Series[int]) -> NDArray[np.void]:
 
 def snapshot(directory: Path) -> int:
     """Save all that rings hold now; returns the number of events. Raises CaptureError."""
-    rings = rings_in(*folders_of(directory))
+    rings = _held_by_rings(directory)
     for ring in rings:
         _save(directory, ring)
     return sum(len(ring.records) for ring in rings)
+
+
+def _held_by_rings(directory: Path) -> list[Ring]:
+    """The rings, read again where the program has overwritten all of one while it was read."""
+    for _ in range(_MOST_READS):
+        rings = rings_in(*folders_of(directory))
+        if all(len(ring.records) for ring in rings if ring.num_events):
+            break
+    return rings
 
 
 def _save(directory: Path, ring: Ring) -> None:
