@@ -257,9 +257,9 @@ def _period_of(number: Ints) -> tuple[int, int]:
         start = int(others[-1]) + 1 if len(others) else 0
         if len(number) - start >= max(_LEAST_REPEATS * period, start):
             # A longer one only repeats it.
-            is_near = start < max(_LONGEST_START, period + 1)
-            begin = _like_the_first(number, start, period) if start else 0
-            return (begin, period) if is_near else (0, 0)
+            if start >= max(_LONGEST_START, period + 1):
+                break
+            return start and _like_the_first(number, start, period), period
     return 0, 0
 
 

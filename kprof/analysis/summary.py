@@ -174,7 +174,6 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     stored = trace.summarised_ranks
     missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
-    slices = list(_slices(missing))
     # For one group, a database and a thread of its own take longer than the work.
     if files and len(list(_groups(missing))) > 1:
         trace.source.checksums.check([files[info.rank] for info in missing])
@@ -183,6 +182,7 @@ def _make_parts(summary: Summary, report: Progress) -> None:
         for table in _summarise_files(missing, files, world_size, report, workers):
             _add_parts(summary, table)
         return
+    slices = list(_slices(missing))
     for i, (where, regions) in enumerate(slices):
         report(_WHAT, 0.9 * i / len(slices))
         try:

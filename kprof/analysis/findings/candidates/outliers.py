@@ -125,8 +125,11 @@ def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:
 def _tail(least: int, count: int, share: float) -> float:
     """How likely at least so many of a count are among a share of all (binomial)."""
     odds, rest = log(share) - log(1 - share), count * log(1 - share)
-    ways = (lgamma(count + 1) - lgamma(n + 1) - lgamma(count - n + 1) for n in range(count + 1))
-    return sum(exp(way + n * odds + rest) for n, way in enumerate(ways) if n >= least)
+    all_ways = lgamma(count + 1)
+    return sum(
+        exp(all_ways - lgamma(n + 1) - lgamma(count - n + 1) + n * odds + rest)
+        for n in range(least, count + 1)
+    )
 
 
 def _outliers(one: Comparable, base: float, of_place: Floats, own: Floats) -> Bools:
