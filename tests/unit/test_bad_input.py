@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from kprof.analysis import DoubtKind
+from kprof.analysis import DoubtKind, Summary, find
 from kprof.analysis.findings import LimitKind
 from kprof.capture.manifest import Manifest
 from kprof.report import Report, build
@@ -106,6 +106,17 @@ def test_a_slow_block_stands_under_every_banner(
     text = text_of(report)
     assert " ".join(banner.sentence.split()) in text
     assert first.sentence in text
+
+
+@pytest.mark.parametrize(("region", "is_said"), [("ring", False), ("load", True)])
+def test_kernels_that_others_made_cannot_record_their_waits(region: str, is_said: bool) -> None:
+    """As --inductor records them: one span for a whole program, with the name of its kernel."""
+    builder = TraceBuilder(f'REGION(R_WORK, "{region}", compute)', 1)
+    for call, block in itertools.product(range(6), range(4)):
+        builder.launch(call, "ring", num_blocks=4)
+        builder.span(0, region, 100_000 * call + 10 * block, 10_000, launch=call, block=block)
+    said = {each.kind for each in find(Summary.of(builder.trace())).doubts}
+    assert (DoubtKind.NO_WAITS in said) is is_said
 
 
 def of_two_ranks(manifest: Manifest) -> Manifest:

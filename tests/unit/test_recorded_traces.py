@@ -83,7 +83,7 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
 
 
 NOTHING = "No rank, block, SM, link, region or call costs 3 %. A typical call is "
-BETWEEN = "Nothing runs between one launch and the next; changing this alone would save up to 12 %"
+BETWEEN = "Nothing that is recorded runs between one launch and the next; changing this alone would save up to 12 %"
 LAST_WAVE = "Not all blocks fit at once, and the last wave is not full; changing this alone would save up to "
 HEADLINES = {
     # Of four calls of processes that take turns on the GPU.

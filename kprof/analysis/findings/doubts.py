@@ -336,6 +336,8 @@ def _no_waits(summary: Summary) -> Doubt | None:
                 "waited and for whom",
                 frozenset({RestsOn.WAITS}),
             )
+        if _is_of_whole_programs(summary):
+            return None
         return Doubt(
             DoubtKind.NO_WAITS,
             "No region of category wait or sync was recorded: kprof cannot tell who waited for "
@@ -350,6 +352,14 @@ def _no_waits(summary: Summary) -> Doubt | None:
             _COMMON_CLOCK,
         )
     return None
+
+
+def _is_of_whole_programs(summary: Summary) -> bool:
+    """Whether one rank has nothing but spans of whole kernels, as --inductor makes them: nobody
+    could put a region into those."""
+    named = summary.frame("""SELECT bool_and(region = kernel) AS is_whole FROM
+        (SELECT DISTINCT region, kernel FROM named_cells JOIN launches USING (rank, launch))""")
+    return len(summary.trace.ranks) == 1 and bool(named["is_whole"].eq(True).all())
 
 
 def _meets_only(summary: Summary) -> bool:

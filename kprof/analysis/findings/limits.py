@@ -80,8 +80,9 @@ class LimitKind(str, Enum):
     )
     BETWEEN_LAUNCHES = (
         "between_launches",
-        "Nothing runs between one launch and the next",
-        "capture the launches in a graph, fuse them, or look at what the host does between them",
+        "Nothing that is recorded runs between one launch and the next",
+        "capture the launches in a graph, fuse them, or look at what the host does between them; "
+        "kernels that are not recorded may run there",
         "a launch begins when the one before it on its rank has ended",
     )
     SERIAL = (

@@ -96,9 +96,9 @@ def _between(rows: list[dict[Any, Any]]) -> list[Block]:
         return []
     text = (
         f"{percent(between['share'])} of a call ({duration(between['path_ns'])}) lies between "
-        "launches: the GPU waits for the host there, or runs kernels that are not recorded. If it "
-        "waits, a CUDA graph saves most of that: it launches a whole call at once "
-        '(torch.compile has mode="reduce-overhead").'
+        "launches: the GPU waits for the host there, or runs kernels that are not recorded, such "
+        "as those of cuBLAS. recorder.torch_trace() shows which. If it waits, a CUDA graph saves "
+        'most of that: it launches a whole call at once (torch.compile has mode="reduce-overhead").'
     )
     return [Paragraph(text)]
 
