@@ -4,9 +4,10 @@
     python -m benchmarks.real_programs FOLDER --only graphs --ways recorded
 
 Leaves real_programs.json in FOLDER. A machine's processors are faster at times, by more than the bars. So both ways take
-turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on; steps of calls that are left out are
-listed apart. A graph cannot change its kernels, so the model is captured twice. Inductor compiles in the process itself:
-its workers would still be busy while steps are timed.
+turns within one process: 15 steps with Inductor's launchers, 15 with ours, and so on. A program gets faster or slower while
+it runs, so the median of a turn is compared with those of the plain steps before and after it. Steps of calls that are left
+out are listed apart. A graph cannot change its kernels, so the model is captured twice. Inductor compiles in the process
+itself: its workers would still be busy while steps are timed.
 
 The floor is Inductor's own kernel and launch with four numbers more that nobody reads: a recorder can hardly cost less.
 `--only` takes the cases whose names have that text, `--ways` some ways to record: a,b.
@@ -44,6 +45,8 @@ TURNS = {
     "floor": ["--inductor", "--floor"],
 }
 STEPS_OF_A_TURN = 15
+# Of a way in a turn, or it is not compared.
+LEAST_OF_A_TURN = 5
 LIMIT_S = 150
 
 
@@ -87,7 +90,8 @@ def take_turns() -> None:
     tuners: list[Any] = []
     recorders: set[Any] = set()
     take_over, synchronize = inductor._Copies.take_over, torch.cuda.synchronize
-    times_ms: dict[str, list[float]] = {"plain": [], "ours": [], "left out": []}
+    # The way, the turn and the time of each step.
+    steps_ms: list[tuple[str, int, float]] = []
     state: dict[str, Any] = {
         "begin_s": 0.0,
         "steps": 0,
@@ -116,7 +120,8 @@ def take_turns() -> None:
 
     def end_step(*arguments: Any) -> None:
         synchronize(*arguments)
-        if arguments:  # kprof names a device, the programs do not
+        # Inductor's tuner and kprof call it, too.
+        if sys._getframe(1).f_globals["__name__"] != "__main__":
             return
         took_ms = (time.perf_counter() - state["begin_s"]) * 1e3
         # The first step of a turn finds other code in the caches.
@@ -124,7 +129,8 @@ def take_turns() -> None:
             is_left_out = state["now"] == "ours" and any(
                 each._turns.is_left_out for each in recorders
             )
-            times_ms["left out" if is_left_out else state["now"]].append(took_ms)
+            way = "left out" if is_left_out else state["now"]
+            steps_ms.append((way, state["steps"] // STEPS_OF_A_TURN, took_ms))
         state["steps"] += 1
         if state["steps"] % STEPS_OF_A_TURN == 0:
             change()
@@ -153,7 +159,7 @@ def take_turns() -> None:
     inductor._Copies.take_over = take_over_noted
     compile_once, torch.compile = torch.compile, compile_twice
     torch.cuda.synchronize = end_step
-    atexit.register(lambda: print("turns", json.dumps(times_ms)))
+    atexit.register(lambda: print("turns", json.dumps(steps_ms)))
 
 
 CHANGES = {"--floor": leave_kernels_alone, "--turns": take_turns}
@@ -193,22 +199,35 @@ def run(folder: Path, case: str, options: list[str]) -> dict[str, Any]:
     }
 
 
-def shares(steps_ms: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians and quartiles by way, and how many percent longer than a plain step the others take."""
-    times_ms = {name: times for name, times in steps_ms.items() if len(times) > 1}
-    if "left out" in times_ms:
-        times_ms["ours and left out"] = times_ms["ours"] + times_ms["left out"]
-    quartiles = {name: statistics.quantiles(times, n=4) for name, times in times_ms.items()}
-    plain_ms = quartiles["plain"][1]
-    return {
-        "steps": {name: len(times) for name, times in times_ms.items()},
-        "quartiles_ms": {name: [round(ms, 4) for ms in each] for name, each in quartiles.items()},
-        "percent_longer": {
-            name: round(100 * (each[1] / plain_ms - 1), 1)
-            for name, each in quartiles.items()
-            if name != "plain"
-        },
+def shares(steps_ms: list[tuple[str, int, float]]) -> dict[str, Any]:
+    """Quartiles of steps by way, and how many percent longer than plain steps those of a turn take:
+    the median over turns, and their quartiles."""
+    by_turn: dict[tuple[str, int], list[float]] = {}
+    for way, turn, ms in steps_ms:
+        by_turn.setdefault((way, turn), []).append(ms)
+    turns = {
+        at: statistics.median(each) for at, each in by_turn.items() if len(each) >= LEAST_OF_A_TURN
     }
+    longer: dict[str, list[float]] = {}
+    for (way, turn), median_ms in turns.items():
+        plain = ("plain", turn - 1), ("plain", turn + 1)
+        beside_ms = [turns[each] for each in plain if each in turns]
+        if way != "plain" and beside_ms:
+            longer.setdefault(way, []).append(100 * (median_ms / statistics.mean(beside_ms) - 1))
+    ways = {way: [ms for each, _, ms in steps_ms if each == way] for way, _, _ in steps_ms}
+    return {
+        "steps": {way: len(each) for way, each in ways.items()},
+        "quartiles_ms": {way: quartiles(each) for way, each in ways.items()},
+        "turns": {way: len(each) for way, each in longer.items()},
+        "percent_longer": {way: round(statistics.median(each), 1) for way, each in longer.items()},
+        "percent_longer_quartiles": {way: quartiles(each) for way, each in longer.items()},
+    }
+
+
+def quartiles(values: list[float]) -> list[float]:
+    """Of one value or more, rounded."""
+    found = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return [round(each, 4) for each in found]
 
 
 def main() -> None:
