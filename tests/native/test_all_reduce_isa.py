@@ -19,7 +19,6 @@ from machine_code import (
     require,
     require_arch,
     tool,
-    without_kprof,
 )
 
 pytestmark = pytest.mark.native
@@ -71,39 +70,6 @@ def test_links_and_loads_for_amd(arch: str) -> None:
 def test_links_for_nvidia() -> None:
     require(Target.CUDA)
     assert build_library(ALL_REDUCE / "kernel.hip", options(Target.CUDA)).exists()
-
-
-@pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
-def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_path: Path) -> None:
-    """What runs when nobody records."""
-    require(target)
-    sources = [ALL_REDUCE / "kernel.hip", *ALL_REDUCE.glob("*.h"), *DEVICE_DIR.glob("*.h")]
-    for source in sources:
-        text = source.read_text().replace(", span, track)", ")")
-        text = re.sub(r",\s*kprof::Span& span,\s*kprof::Track& track", "", text)
-        (tmp_path / source.name).write_text(without_kprof(without_phase_spans(text)))
-    plain = BuildOptions(target, include_dirs=(tmp_path, ALL_REDUCE), sanitizers=())
-    expected = disassemble(build_device_code(tmp_path / "kernel.hip", plain), target)
-    compiled_out = build_device_code(ALL_REDUCE / "kernel.hip", options(target, KPROF_ENABLED="0"))
-    assert len(expected) >= NUM_KERNELS
-    assert sorted(disassemble(compiled_out, target).values()) == sorted(expected.values())
-    assert sorted(machine_code(target).values()) != sorted(expected.values())
-
-
-def without_phase_spans(source: str) -> str:
-    """The kernels in packets without what packet_spans.h records of them."""
-    source = source.replace('#include "packet_spans.h"\n', "")
-    if "<kprof/short_track.h>" in source:
-        return ""
-    statement = (
-        r"\n *const (Moment|kprof::(Short|Early)Track) \w+ = "
-        r"(clock_now|open_records|ask_for_records|(spans|results)\.write_made)\([^;]*;"
-    )
-    source = re.sub(statement, "", source)
-    source = source.replace("[[maybe_unused]] const uint32_t missing_before = missing;", "")
-    source = re.sub(r"\n *(PhaseSpans<|(spans|sums|results)\.|close_records\().*;", "", source)
-    source = source.replace(" typename Spans,", "").replace(" Spans& spans,", "")
-    return re.sub(r" (spans|sums|results),", "", source)
 
 
 def test_spills_nothing_to_memory_on_amd() -> None:

@@ -13,7 +13,7 @@ from device_code import build_device_code
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
-from machine_code import disassemble, linked_device_code, require, tool, without_kprof
+from machine_code import disassemble, linked_device_code, require, tool
 
 pytestmark = pytest.mark.native
 
@@ -93,25 +93,6 @@ def test_spills_nothing_to_memory_on_nvidia(source: str, defines: dict[str, str]
     # a clock reading in memory, and may cost a kernel at its limit of registers one of its own:
     # rms_norm_fp8's variant with 64 does so in fp16, one store and one load a thread.
     assert max(map(int, stacks)) <= (0 if defines else 16)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
-def test_compiled_out_is_the_code_of_a_kernel_without_kprof(
-    target: Target, source: str, tmp_path: Path
-) -> None:
-    """What runs when nobody records."""
-    require(target)
-    folder = KERNELS / source
-    for file in [folder / "kernel.hip", *folder.glob("*.h"), *DEVICE_DIR.glob("*.h")]:
-        (tmp_path / file.name).write_text(without_kprof(file.read_text()))
-    plain = replace(options(target), include_dirs=(tmp_path, folder))
-    expected = disassemble(build_device_code(tmp_path / "kernel.hip", plain), target)
-    compiled_out = device_code(source, target, KPROF_ENABLED="0")
-    assert sorted(disassemble(compiled_out, target).values()) == sorted(expected.values())
-    recorded = disassemble(device_code(source, target), target)
-    assert sorted(recorded.values()) != sorted(expected.values())
 
 
 def test_skinny_gemm_multiplies_in_the_matrix_units() -> None:

@@ -12,7 +12,11 @@ from kprof.devices.cache import cache_dir
 
 def kept_source(kernel: str, regions: str = "") -> Path:
     """The path of kernel.hip with this text, beside regions.h where there are regions."""
-    files = {"kernel.hip": kernel} | ({"regions.h": regions} if regions else {})
+    return kept_files({"kernel.hip": kernel} | ({"regions.h": regions} if regions else {}))
+
+
+def kept_files(files: dict[str, str]) -> Path:
+    """The path of kernel.hip among files with these names and texts."""
     digest = hashlib.sha256(repr(files).encode()).hexdigest()
     folder = cache_dir() / "sources-of-tests" / digest[:20]
     folder.mkdir(parents=True, exist_ok=True)

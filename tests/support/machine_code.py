@@ -159,34 +159,3 @@ def only_kernel(functions: dict[str, list[str]]) -> list[str]:
 
 def count(body: list[str], pattern: str) -> int:
     return sum(1 for line in body if re.search(pattern, line))
-
-
-def without_kprof(source: str) -> str:
-    """The kernel as it would be had its author never heard of kprof."""
-    if "namespace block_laps" in source:
-        return ""  # which does nothing else than record
-    recording = r"(?:\n//[^\n]*)*\nKPROF_DEVICE void record_\w+\(.*?\n}\n"
-    source = re.sub(recording, "", source, flags=re.DOTALL)
-    source = re.sub(r"\n *record_\w+\([^;]*;", "", source)
-    source = re.sub(r"\n *const kprof::ShortTrack \w+ = [^;]*;", "", source)
-    source = source.replace("#include <kprof/short_track.h>\n", "")
-    source = re.sub(r"\n[^\n]*\b(?:block_laps|laps)\b[^\n]*;", "", source)
-    source = source.replace('#include "block_laps.h"\n', "")
-    statement = (
-        r"\n *(?:if \([^\n]*?\)\s+)?(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
-        r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;(?: +\\(?=\n))?"
-    )
-    source = re.sub(statement, "", source)
-    late = r"\n *(?:kprof::LateWait late|late\.\w+)\([^\n]*;"
-    source = re.sub(late, "", source).replace("  kprof::Buffer prof{};\n", "")
-    source = re.sub(r"\n *KPROF_DEVICE kprof::WaitFor with.*?\n  }", "", source, flags=re.DOTALL)
-    source = source.replace("#include <kprof/late_wait.h>", "#include <kprof/platform.h>")
-    source = re.sub(r",\s*kprof::Track& track", "", source)
-    source = re.sub(r",\s*track(?=[),])", "", source)
-    source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
-    source = re.sub(r", kprof::make_buffer\((\*[\w>-]+|kprof::LaunchBuffer\{\})\)", "", source)
-    source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
-    source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
-    assert "profile_" not in source.split("*/")[-1].replace("profiled", "")
-    assert "track" not in re.sub(r"//.*", "", source)
-    return source
