@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from device_code import build_device_code
 
+from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
 from kprof.errors import BuildError
@@ -142,16 +143,13 @@ def test_a_track_says_on_which_compute_unit_it_ran(arch: str, registers: list[st
 
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)
-def test_a_complete_region_ends_when_vector_and_scalar_loads_have_arrived(
-    arch: str, tmp_path: Path
-) -> None:
+def test_a_complete_region_ends_when_vector_and_scalar_loads_have_arrived(arch: str) -> None:
     """Vector memory counts in vmcnt. A load that is the same for all lanes is scalar and counts in lgkmcnt."""
     require(Target.HIP)
     require_arch(arch)
-    (tmp_path / "probe.hip").write_text(COMPLETE)
-    (tmp_path / "regions.h").write_text('REGION(R_STEP, "step", recv, complete)\n')
-    options = BuildOptions(Target.HIP, arch, sanitizers=())
-    body = only_kernel(disassemble(build_device_code(tmp_path / "probe.hip", options), Target.HIP))
+    source = kept_source(COMPLETE, 'REGION(R_STEP, "step", recv, complete)\n')
+    code = build_device_code(source, BuildOptions(Target.HIP, arch, sanitizers=()))
+    body = only_kernel(disassemble(code, Target.HIP))
     (record,) = [i for i, line in enumerate(body) if is_record(line)]
     (*_, end) = [i for i, line in enumerate(body[:record]) if line.startswith("s_memrealtime")]
     loads = [i for i, line in enumerate(body[:end]) if re.match(r"(global|flat)_load", line)]
@@ -165,11 +163,10 @@ def is_record(line: str) -> bool:
 
 
 @pytest.mark.parametrize("is_enabled", [0, 1])
-def test_headers_have_no_warnings(is_enabled: int, tmp_path: Path) -> None:
+def test_headers_have_no_warnings(is_enabled: int) -> None:
     """Whoever compiles for AMD sees their own first."""
     require(Target.HIP)
-    source = tmp_path / "kernel.hip"
-    source.write_text(
+    source = kept_source(
         f"""
 #pragma clang diagnostic error "-Wextra"
 #define KPROF_ENABLED {is_enabled}
@@ -191,22 +188,16 @@ __global__ void probe(unsigned long long* out) { out[kprof::platform::warp_id()]
 
 
 @pytest.mark.parametrize(("arch", "rate"), [("gfx90a", 0x17D7840), ("gfx942", 0x5F5E100)])
-def test_device_code_knows_the_clock_and_the_wave_of_its_gpu(
-    arch: str, rate: int, tmp_path: Path
-) -> None:
+def test_device_code_knows_the_clock_and_the_wave_of_its_gpu(arch: str, rate: int) -> None:
     """The clock of MI200 has a quarter of the rate; nothing is divided by a width that every gfx9 has."""
     require(Target.HIP)
-    source = tmp_path / "kernel.hip"
-    source.write_text(CLOCK)
-    code = build_device_code(source, BuildOptions(Target.HIP, arch, sanitizers=()))
+    code = build_device_code(kept_source(CLOCK), BuildOptions(Target.HIP, arch, sanitizers=()))
     body = "\n".join(only_kernel(disassemble(code, Target.HIP)))
     assert f"{rate:#x}" in body
     assert "v_rcp" not in body
 
 
-def test_a_gpu_of_another_family_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_gpu_of_another_family_is_refused_in_a_sentence() -> None:
     require(Target.HIP)
-    source = tmp_path / "kernel.hip"
-    source.write_text(CLOCK)
     with pytest.raises(BuildError, match=r"kprof is for gfx9 \(MI200, MI300, MI350\)"):
-        build_device_code(source, BuildOptions(Target.HIP, "gfx1030", sanitizers=()))
+        build_device_code(kept_source(CLOCK), BuildOptions(Target.HIP, "gfx1030", sanitizers=()))

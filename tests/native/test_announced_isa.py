@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from device_code import build_device_code
 
+from kept_sources import kept_source
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
 from machine_code import disassemble, require, require_arch
@@ -35,14 +35,11 @@ PLAIN = "kprof::profile_start(track)"
 WITH_REGION = "kprof::profile_start(track, R_GEMM, kprof::payload<R_GEMM>(step))"
 
 
-def code_of(folder: Path, target: Target, word: str, start: str) -> list[str]:
+def code_of(target: Target, word: str, start: str) -> list[str]:
     """The instructions of the kernel."""
     require(target)
-    place = folder / f"{word}{len(start)}"
-    place.mkdir(parents=True)
-    (place / "regions.h").write_text(REGIONS.replace("WORD", word and f"{word}, "))
-    source = place / "kernel.hip"
-    source.write_text(KERNEL.replace("START", start))
+    regions = REGIONS.replace("WORD", word and f"{word}, ")
+    source = kept_source(KERNEL.replace("START", start), regions)
     options = BuildOptions(target, "gfx942" if target is Target.HIP else "", sanitizers=())
     found = disassemble(build_device_code(source, options), target)
     return [
@@ -51,19 +48,19 @@ def code_of(folder: Path, target: Target, word: str, start: str) -> list[str]:
 
 
 @pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
-def test_a_region_that_is_not_announced_costs_nothing(target: Target, tmp_path: Path) -> None:
+def test_a_region_that_is_not_announced_costs_nothing(target: Target) -> None:
     if target is Target.HIP:
         require_arch("gfx942")
-    plain = code_of(tmp_path, target, "", PLAIN)
+    plain = code_of(target, "", PLAIN)
     assert plain
-    assert code_of(tmp_path, target, "", WITH_REGION) == plain
+    assert code_of(target, "", WITH_REGION) == plain
 
 
-def test_amd_announces_past_all_caches_and_takes_it_back(tmp_path: Path) -> None:
+def test_amd_announces_past_all_caches_and_takes_it_back() -> None:
     require_arch("gfx942")
     store = re.compile(r"(?:flat|global)_store_dwordx2 .* sc0 sc1")
-    plain = code_of(tmp_path, Target.HIP, "", PLAIN)
-    announced = code_of(tmp_path, Target.HIP, "announced", WITH_REGION)
+    plain = code_of(Target.HIP, "", PLAIN)
+    announced = code_of(Target.HIP, "announced", WITH_REGION)
     # Headers, of 48 bytes: for a reserved chunk, a claimed one, and the next one of the track.
     num_in_headers = 3 * 6
     assert sum(bool(store.match(line)) for line in plain) == num_in_headers
@@ -71,9 +68,9 @@ def test_amd_announces_past_all_caches_and_takes_it_back(tmp_path: Path) -> None
     assert sum(bool(store.match(line)) for line in announced) == num_in_headers + 3
 
 
-def test_nvidia_announces_with_one_store(tmp_path: Path) -> None:
+def test_nvidia_announces_with_one_store() -> None:
     store = re.compile(r"(?:@!?U?P\d )?STG\.E\.128 ")
-    plain = code_of(tmp_path, Target.CUDA, "", PLAIN)
-    announced = code_of(tmp_path, Target.CUDA, "announced", WITH_REGION)
+    plain = code_of(Target.CUDA, "", PLAIN)
+    announced = code_of(Target.CUDA, "announced", WITH_REGION)
     counts = [sum(bool(store.match(line)) for line in body) for body in (plain, announced)]
     assert counts[1] == counts[0] + 1

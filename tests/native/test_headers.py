@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 import kprof
+from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
 
@@ -63,17 +63,11 @@ FLOW(R_STEP, R_STEP)
 
 @pytest.mark.parametrize("enabled", ["0", "1"])
 @pytest.mark.parametrize("target", list(Target))
-def test_headers_leave_every_other_name_to_the_user(
-    target: Target, enabled: str, tmp_path: Path
-) -> None:
+def test_headers_leave_every_other_name_to_the_user(target: Target, enabled: str) -> None:
     if find_compiler(target) is None:
         pytest.skip(f"no compiler for {target.value}: see `kprof doctor`")
-    (tmp_path / "kernel.hip").write_text(HOSTILE)
-    (tmp_path / "regions.h").write_text(REGIONS)
-    options = BuildOptions(
-        target, defines=(("KPROF_ENABLED", enabled),), include_dirs=(tmp_path,), sanitizers=()
-    )
-    assert build_library(tmp_path / "kernel.hip", options).exists()
+    options = BuildOptions(target, defines=(("KPROF_ENABLED", enabled),), sanitizers=())
+    assert build_library(kept_source(HOSTILE, REGIONS), options).exists()
 
 
 # The words of CUDA and HIP that the CPU target has to give a meaning.

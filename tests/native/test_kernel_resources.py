@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from device_code import build_device_code, flags_of
 
+from kept_sources import kept_source
 from kprof.analysis.occupancy import PROCESSORS, blocks_that_fit
 from kprof.devices.build import BuildOptions, include_dir
 from kprof.devices.dependencies import kernels_of
@@ -43,16 +44,14 @@ template __global__ void shares<4>(int*);
 """
 
 
-def built(target: Target, arch: str, folder: Path) -> tuple[Path, dict[str, Resources]]:
+def built(target: Target, arch: str) -> tuple[Path, dict[str, Resources]]:
     require(target)
-    source = folder / "kernel.hip"
-    source.write_text(SOURCE)
-    code = build_device_code(source, BuildOptions(target, arch, sanitizers=()))
+    code = build_device_code(kept_source(SOURCE), BuildOptions(target, arch, sanitizers=()))
     return code, kernels_of(code)
 
 
-def test_nvccs_kernels_take_what_cuobjdump_says(tmp_path: Path) -> None:
-    code, kernels = built(Target.CUDA, "sm_90", tmp_path)
+def test_nvccs_kernels_take_what_cuobjdump_says() -> None:
+    code, kernels = built(Target.CUDA, "sm_90")
     command = [tool("cuobjdump"), "--dump-resource-usage", str(code)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:\d+ SHARED:(\d+)", text)
@@ -69,8 +68,8 @@ def test_nvccs_kernels_take_what_cuobjdump_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
-def test_clangs_kernels_take_what_their_code_object_says(arch: str, tmp_path: Path) -> None:
-    code, kernels = built(Target.HIP, arch, tmp_path)
+def test_clangs_kernels_take_what_their_code_object_says(arch: str) -> None:
+    code, kernels = built(Target.HIP, arch)
     command = [tool("llvm-readelf-19", "llvm-readelf"), "--notes", str(code)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     noted = {}
@@ -134,8 +133,7 @@ def test_blocks_that_fit_an_sm_are_those_of_cudas_occupancy(tmp_path: Path) -> N
 def test_waves_that_fit_a_cu_are_those_of_llvm(least: int, tmp_path: Path) -> None:
     """Asked for so many waves, clang spills: it says how many its registers leave."""
     require(Target.HIP)
-    source = tmp_path / "kernel.hip"
-    source.write_text(SOURCE.replace("(1024) spills", f"(256, {least}) spills"))
+    source = kept_source(SOURCE.replace("(1024) spills", f"(256, {least}) spills"))
     options = BuildOptions(Target.HIP, "gfx942", sanitizers=())
     code = build_device_code(source, options)
     (kernel,) = (each for name, each in kernels_of(code).items() if "spills" in name)
