@@ -18,7 +18,7 @@ from widths import IS_CPU_TARGET, SEEDS, WARP_WIDTHS
 
 from benchmarks.all_reduce.__main__ import write_table
 from combinations import all_pairs
-from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
+from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError
 from instrumented_kernels.all_reduce.__main__ import app
 from instrumented_kernels.all_reduce.tuning import TABLE_FILE, tuning_for, tuning_from
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
@@ -214,7 +214,7 @@ def test_an_empty_tensor_is_its_own_sum() -> None:
 
 def test_ranks_with_different_plans_are_refused() -> None:
     def work(group: ThreadGroup) -> None:
-        Plan(group, warps_per_block=1 + group.rank)
+        Setting(warps_per_block=1 + group.rank).plan(group)
 
     with pytest.raises(ValueError, match="they must be equal"):
         run_threads(2, work)

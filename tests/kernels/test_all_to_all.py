@@ -236,7 +236,7 @@ def test_an_unknown_variant_is_refused() -> None:
 
 def test_ranks_with_different_shapes_are_refused() -> None:
     def work(group: ThreadGroup) -> None:
-        Plan(group, replace(SMALL, max_tokens=6 + group.rank))
+        Plan(group, replace(SMALL, max_tokens=6 + group.rank), options=Run(SMALL, 2).options())
 
     with pytest.raises(ValueError, match="they must be equal"):
         run_threads(2, work)
