@@ -112,7 +112,7 @@ def _search_dirs(source: Path, options: BuildOptions) -> list[Path]:
 
 def _common_flags(source: Path, options: BuildOptions) -> list[str]:
     # Sanitized code is for tests: with -O3 it takes several times as long to compile.
-    flags = ["-std=c++17", *(["-Og", "-g"] if options.sanitizers else ["-O3"])]
+    flags = ["-std=c++17", *(["-Og", "-g1"] if options.sanitizers else ["-O3"])]
     flags += [f"-I{path}" for path in _search_dirs(source, options)]
     takes_delays = ["-DKPROF_DELAYS=1"] if os.environ.get(DELAYS_VARIABLE) else []
     return flags + [f"-D{name}={value}" for name, value in options.defines] + takes_delays
