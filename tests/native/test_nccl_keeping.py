@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,11 +158,13 @@ def test_sigusr1_saves_what_the_rings_hold(tools, tmp_path):
             and any(ring.num_events > 1 << 14 for ring in rings_in(memory_of(unfinished)))
         ):
             assert process.poll() is None
+            time.sleep(0.01)
         (ring,) = rings_in(memory_of(unfinished))
         process.send_signal(signal.SIGUSR1)
         # Until then its file grows under another name.
         while "are saved" not in (tmp_path / "said").read_text():
             assert process.poll() is None
+            time.sleep(0.01)
         (kept,) = unfinished.glob(f"{KEPT}*")
         num_saved = (kept.stat().st_size - 143360) // 64
         # All of it is overwritten.
@@ -169,6 +172,7 @@ def test_sigusr1_saves_what_the_rings_hold(tools, tmp_path):
         num_events = saved.num_events
         while rings_in(memory_of(unfinished))[0].num_events < num_events + (1 << 14):
             assert process.poll() is None
+            time.sleep(0.01)
         os.kill(ring.pid, signal.SIGTERM)
     finally:
         process.wait()
