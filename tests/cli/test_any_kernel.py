@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,7 @@ def test_a_signal_ends_the_command_too(tool, tmp_path):
     )
     while not started.exists():
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode == 143
