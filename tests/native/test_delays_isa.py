@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
+from kept_sources import kept_files
 from kprof.devices import build
 from kprof.devices.targets import Target
 from machine_code import count, disassemble, only_kernel, probe, require, require_arch
@@ -26,25 +26,23 @@ def require_compiler(target: Target) -> None:
         require_arch(ARCHS[target])
 
 
-def headers_without_delays(folder: Path) -> Path:
-    include = folder / "include"
-    shutil.copytree(build.include_dir(), include)
-    header = include / "kprof" / "kprof.h"
-    text = re.sub(r"#ifndef KPROF_DELAYS\n.*?#endif\n", "", header.read_text(), flags=re.DOTALL)
+def headers_without_delays() -> Path:
+    include = build.include_dir()
+    files = {str(path.relative_to(include)): path.read_text() for path in include.rglob("*.h")}
+    text = re.sub(r"#ifndef KPROF_DELAYS\n.*?#endif\n", "", files["kprof/kprof.h"], flags=re.DOTALL)
     text = re.sub(BRANCHES, lambda found: found[1] or "", text)
     text = re.sub(r"\n[^\n]*delay_end\([^\n]*", "", text)
     assert "delay" not in text.split("#pragma once")[1]
-    header.write_text(text)
-    return include
+    return kept_files(files | {"kprof/kprof.h": text}).parent
 
 
 @pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
 def test_without_delays_the_code_is_as_if_there_were_none(
-    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_compiler(target)
     found = disassemble(probe(target, 1, arch=ARCHS[target]), target)
-    include = headers_without_delays(tmp_path)
+    include = headers_without_delays()
     monkeypatch.setattr(build, "include_dir", lambda: include)
     assert disassemble(probe(target, 1, arch=ARCHS[target]), target) == found
 

@@ -19,8 +19,8 @@ def kept_files(files: dict[str, str]) -> Path:
     """The path of kernel.hip among files with these names and texts."""
     digest = hashlib.sha256(repr(files).encode()).hexdigest()
     folder = cache_dir() / "sources-of-tests" / digest[:20]
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         # What is there stays: a compiler of another process may read it. A file that takes its place may
         # even have the number (inode) that the other one had, and clang takes them for one file.
         if not (folder / name).exists():
