@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kprof.trace import Trace
-from readme_sources import write_sources
+from readme_sources import readme_source
 
 pytestmark = pytest.mark.gpu
 
@@ -53,7 +54,8 @@ def test_kernel_of_the_readme_is_recorded(
     tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
     require_gpus(1)
-    source = write_sources(tmp_path)
+    shutil.copytree(readme_source().parent, tmp_path, dirs_exist_ok=True)
+    source = tmp_path / "kernel.hip"
     source.write_text(source.read_text() + LAUNCH)
     (tmp_path / "workload.py").write_text(WORKLOAD)
     command = [sys.executable, "-m", "kprof_cli", "record", "--nproc", "1", "-o", "run.kprof", "--"]

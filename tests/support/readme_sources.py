@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kept_sources import kept_source
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 # What a user's kernel has and the README leaves out.
@@ -19,9 +21,7 @@ __device__ void copy(const Args& args) { args.data[kprof::platform::thread_id()]
 """
 
 
-def write_sources(folder: Path) -> Path:
+def readme_source() -> Path:
+    """The path of its kernel.hip, beside its regions.h."""
     regions, kernel = re.findall(r"```cpp\n(.*?)```", README, flags=re.DOTALL)
-    (folder / "regions.h").write_text(regions)
-    source = folder / "kernel.hip"
-    source.write_text(f"{AROUND}\n{kernel}")
-    return source
+    return kept_source(f"{AROUND}\n{kernel}", regions)
