@@ -37,6 +37,7 @@ def finding_of(
         region=_region(basis, candidate, main),
         calls=_ordinals(basis, candidate.calls),
         position=candidate.position,
+        is_by_design=candidate.is_by_design,
         when=when,
         period=candidate.period or period,
         gain_ns=gain,

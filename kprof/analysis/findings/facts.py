@@ -57,8 +57,8 @@ class Facts:
     took. `alone_ns` is the gain without the findings before it, `interval_ns` where the gain lies
     with 90 % when calls are drawn again. `factor` is how many times as long, or as many, as at
     comparable places. `together` is how many findings pay only together, and the share that they
-    then gain; (0, 0.0) for one that pays by itself. If only counts are known, `is_timed` is false
-    and gains are 0.
+    then gain; (0, 0.0) for one that pays by itself. One that `is_by_design` is no fault. If
+    only counts are known, `is_timed` is false and gains are 0.
 
     Of a trace that was looked up: `id`; `particulars`, which only its kind knows; `waits`,
     those of other ranks that end with it; `arrival`, where it makes its ranks late for the others;
@@ -92,6 +92,7 @@ class Facts:
     total_ns: float = 0.0
     together: tuple[int, float] = (0, 0.0)
     is_timed: bool = True
+    is_by_design: bool = False
     id: str = ""
     particulars: Any = None
     waits: tuple[Caused, ...] = ()

@@ -49,7 +49,9 @@ class Finding(Facts):
         if not self.is_timed:
             return self.fact
         saving = words.saving(self)
-        ends = (f"{self.kind.fixing} would save {saving}", f"costs {saving}")
+        ends = [f"{self.kind.fixing} would save {saving}", f"costs {saving}"]
+        if self.is_by_design:
+            ends = [f"that costs {saving}"]
         facts = (self.fact + self.kind.consequence(self), self.fact)
         texts = [f"{fact}; {end}" for fact in facts for end in ends]
         is_short = (text for text in texts if len(text.split()) <= words.MOST_WORDS)

@@ -104,9 +104,19 @@ class Search:
         self.total_ns = float(lengths.sum())
 
     def run(self) -> list[Finding]:
+        """What pays, then what is by design and costs more than all of that."""
+        by_design = [i for i, (one, _) in enumerate(self.candidates) if one.is_by_design]
+        others = [i for i in range(len(self.candidates)) if i not in by_design]
+        least_ns = LEAST_GAIN * self.total_ns
+        found = self._run_among(others, least_ns)
+        has_chance, explained_ns = self.has_chance, sum(finding.gain_ns for finding in found)
+        found += self._run_among(by_design, max(least_ns, explained_ns))
+        self.has_chance = has_chance
+        return found
+
+    def _run_among(self, open_ones: list[int], least_ns: float) -> list[Finding]:
         """The best candidate, then the best one of what is left, and so on."""
         found: list[Finding] = []
-        open_ones = list(range(len(self.candidates)))
         candidates = [candidate for candidate, _ in self.candidates]
         totals = np.zeros(len(candidates))
         while open_ones and len(found) < MOST_FINDINGS:
@@ -116,7 +126,7 @@ class Search:
             if not found:
                 alone = totals.copy()
             self._weigh(totals)
-            if totals.max() < LEAST_GAIN * self.total_ns:
+            if totals.max() < least_ns:
                 single = [i for i in open_ones if self._can_hide(candidates[i])]
                 together = self._only_together(single)
                 found += self._findings_together([candidates[i] for i in together])

@@ -124,7 +124,7 @@ def _in_trace(
             evidence=_gains(finding, explanation),
             warm_up=explanation.warm_up,
             # One that gains less than a later one hides that.
-            is_hidden=least < finding.gain_ns,
+            is_hidden=least < finding.gain_ns and not finding.is_by_design,
             verified=summary.trace.verified.get(finding.id),
         )
         least = min(least, finding.gain_ns)

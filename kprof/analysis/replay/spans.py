@@ -34,7 +34,8 @@ class Spans:
     peer                 the rank in the payload, else the peer of the span before it
     names_peer           whether the payload has a rank
     region               indexes `region_names` and `categories`
-    launch_kernel, ...   one entry per launch; 0 SMs (CUs) where that is not known
+    launch_kernel, ...   one entry per launch; 0 SMs (CUs) where that is not known, and host 0 for
+                         all of them where some do not say where they ran
     step_ns              the step of the coarsest clock
     """
 
@@ -59,6 +60,7 @@ class Spans:
     launch_kernel: tuple[str, ...]
     launch_blocks: Ints
     launch_processors: Ints
+    launch_host: Ints
     region_names: tuple[str, ...]
     categories: tuple[str, ...]
 
@@ -98,9 +100,9 @@ def load_spans(trace: Trace, ordinals: Sequence[int], numbers: Table | None = No
     previous = np.arange(len(track), dtype=np.int64) - 1
     previous[np.r_[True, track[1:] != track[:-1]] if len(track) else []] = -1
     kernels, blocks = _launches(trace, table, launch)
-    num_processors = {info.rank: info.num_processors for info in trace.ranks}
-    rank_of_launch = table["rank"][np.unique(launch, return_index=True)[1]].tolist()
-    processors = [num_processors.get(rank, 0) for rank in rank_of_launch]
+    ranks = {info.rank: info for info in trace.ranks}
+    ran_on = [ranks[r] for r in table["rank"][np.unique(launch, return_index=True)[1]].tolist()]
+    hosts = np.unique([info.host for info in ran_on], return_inverse=True)[1]
     origin = int(table["start_ns"].min(initial=np.iinfo(np.int64).max))
     return Spans(
         call=call.astype(np.int64),
@@ -123,7 +125,8 @@ def load_spans(trace: Trace, ordinals: Sequence[int], numbers: Table | None = No
         ordinals=tuple(int(ordinal) for ordinal in known),
         launch_kernel=kernels,
         launch_blocks=blocks,
-        launch_processors=np.array(processors, dtype=np.int64),
+        launch_processors=np.array([info.num_processors for info in ran_on], dtype=np.int64),
+        launch_host=hosts if all(info.host for info in ran_on) else 0 * hosts,
         region_names=("unknown region", *trace.regions.names),
         categories=("other", *[region.category.value for region in trace.regions.regions]),
     )

@@ -40,7 +40,8 @@ class Candidate:
     if it `is_moving`; `position` is where its elements are on their tracks: "first", "last" or "".
     `classes` are those of the elements; `excess[call]` is the largest excess of a class there, a
     logarithm. `period` is the n of "every n-th element", else 0. One that `is_alone` is not joined
-    with others that are alike; one that `counts_items` is about their number, not their length.
+    with others that are alike; one that `counts_items` is about their number, not their length. One
+    that `is_by_design` comes last, and only where it costs more than all that is found.
     """
 
     kind: str | None
@@ -54,6 +55,7 @@ class Candidate:
     is_moving: bool = False
     is_alone: bool = False
     counts_items: bool = False
+    is_by_design: bool = False
 
     @cached_property
     def calls(self) -> Bools:

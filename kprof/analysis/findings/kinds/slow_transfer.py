@@ -8,6 +8,7 @@ import numpy as np
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Comparable, Place
+from kprof.analysis.findings.candidates.crossings import hosts_of, slow_crossings
 from kprof.analysis.findings.candidates.excess import (
     ALL,
     Cells,
@@ -25,11 +26,9 @@ from kprof.analysis.findings.thresholds import (
     CLOCKS_OF_TWO_LINKS,
     ENOUGH_TRANSFERS,
     IN_MOST_CALLS,
-    LEAST_LINKS,
     LINK_SPREAD,
     LOW,
     NEARLY_AS_MUCH,
-    SLOW_LINK,
     WORK_BETWEEN,
 )
 from kprof.analysis.replay.columns import grouped, grouped_median
@@ -50,14 +49,23 @@ class SlowTransfer(Kind):
         """Slow links, one by one, and all links between groups of ranks."""
         if comparable.family is not Family.TRAVEL:
             return []
-        return [*_slow_links(comparable), *_slow_crossings(comparable)]
+        alike = replace(comparable, basis=_alike(comparable.basis, comparable.chosen))
+        hosts = hosts_of(comparable.basis.graph)
+        return [
+            *_slow_links(alike),
+            *slow_crossings(alike, self.name),
+            *slow_crossings(comparable, self.name, hosts),
+        ]
 
     def fact(self, finding: Finding) -> str:
         """Transfers from rank 1 to rank 2 are 3.0x slower than elsewhere"""
-        slower = f"{ratio(finding.factor)} slower than elsewhere"
+        others = "within hosts" if finding.is_by_design else "elsewhere"
+        slower = f"{ratio(finding.factor)} slower than {others}"
         return f"Transfers {words.place(finding)} are {slower}{words.when(finding)}"
 
     def advice(self, finding: Finding) -> str:
+        if finding.is_by_design:
+            return "sum or collect within a host first and send less between hosts, or send earlier"
         return "check the route of that link, and what else is sent over it"
 
 
@@ -71,7 +79,7 @@ def _slow_links(one: Comparable) -> list[Candidate]:
     basis, chosen, floor_ns = one.basis, one.chosen, max(one.floor_ns, one.bound_ns)
     elements = basis.elements
     _, link = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
-    is_seen, seen_ns = elements.is_seen[chosen], _like_one_region(basis, chosen)
+    is_seen, seen_ns = elements.is_seen[chosen], elements.seen_ns[chosen]
     count = int(link.max(initial=-1)) + 1
     has_seen = np.bincount(link, weights=is_seen, minlength=count) > 0
     least = np.full(count, np.inf)
@@ -205,25 +213,31 @@ def _best_ns(elements: Elements, part: Ints, seen_ns: Floats) -> Floats:
     return np.where(is_seen, np.inf, best)
 
 
-def _like_one_region(basis: Basis, chosen: Ints) -> Floats:
-    """What transfers took, as if all were of one region: against what is usual in their own.
+def _alike(basis: Basis, chosen: Ints) -> Basis:
+    """With what transfers took as if all were of one region and stayed on their host: against what
+    is usual among their own.
 
     Where all of a region have one source or one destination, its links can only be compared with
-    those of other regions.
+    those of other regions; but never those between hosts with those within.
     """
-    elements = basis.elements
-    seen_ns, is_seen = elements.seen_ns[chosen], elements.is_seen[chosen]
-    region = basis.graph.spans.region[elements.at[chosen]]
+    elements, is_seen, host = basis.elements, basis.elements.is_seen[chosen], hosts_of(basis.graph)
     if not is_seen.any():
-        return seen_ns
+        return basis
     overall = _usual_ns(elements, chosen, np.inf)
-    scaled = seen_ns.copy()
+    region = basis.graph.spans.region[elements.at[chosen]]
+    leaves = host[elements.first[chosen]] != host[elements.second[chosen]]
+    factor = np.ones(len(chosen))
     for number in np.unique(region).tolist():
         here = region == number
         ends = (elements.first[chosen[here]], elements.second[chosen[here]])
         if (here & is_seen).sum() >= 8 and min(len(np.unique(end)) for end in ends) > 1:
-            scaled[here] *= overall / _usual_ns(elements, chosen[here], overall)
-    return scaled
+            factor[here] = overall / _usual_ns(elements, chosen[here], overall)
+        for part in (here & leaves, here & ~leaves):
+            if (part != here).any() and (part & is_seen).any():
+                factor[part] = overall / _usual_ns(elements, chosen[part], np.inf)
+    seen_ns = elements.seen_ns.copy()
+    seen_ns[chosen] *= factor
+    return replace(basis, elements=replace(elements, seen_ns=seen_ns))
 
 
 def _usual_ns(elements: Elements, chosen: Ints, otherwise: float) -> float:
@@ -261,64 +275,3 @@ def _place_of(deviation: Deviation, cells: Cells) -> Place:
         others = np.unique(cells.first[cells.second == second])
         first = int(others[0]) if len(others) == 1 else ALL
     return Place(first, second, True)
-
-
-def _slow_crossings(one: Comparable) -> list[Candidate]:
-    """All links between groups of ranks, as fast as those within: data travels fast within a host.
-
-    Ranks that are linked by fast transfers are one group. Where all slow links cross from group to
-    group, none of them gains anything as long as the others are slow: they are one candidate.
-    Regions that only cross are left out: nothing tells what they would take within a group.
-    """
-    elements, chosen = one.basis.elements, one.chosen
-    if not elements.is_seen[chosen].any():
-        return []
-    seen = chosen[elements.is_seen[chosen]]
-    examples, link = elements.links(seen)
-    took = grouped_median(link, elements.seen_ns[seen], len(examples))
-    limit = SLOW_LINK * float(np.quantile(took, 0.1)) + one.bound_ns
-    is_fast, ends = took < limit, (elements.first[seen[examples]], elements.second[seen[examples]])
-    num_ranks = int(one.basis.graph.spans.rank.max()) + 1
-    group = _groups(ends[0][is_fast], ends[1][is_fast], num_ranks)
-    is_across = group[ends[0]] != group[ends[1]]
-    if is_fast.all() or (~is_fast & ~is_across).any() or is_across.sum() < LEAST_LINKS:
-        return []
-    return _across(one, group, float(np.median(took[is_fast])), seen, took[link])
-
-
-def _groups(first: Ints, second: Ints, num_ranks: int) -> Ints:
-    """The number of every rank's group: the lowest rank that fast links lead to."""
-    group = np.arange(num_ranks)
-    for _ in range(num_ranks):
-        lowest = np.minimum(group[first], group[second])
-        before = group.copy()
-        np.minimum.at(group, first, lowest)
-        np.minimum.at(group, second, lowest)
-        if (group == before).all():
-            break
-    return group
-
-
-def _across(
-    one: Comparable, group: Ints, usual_ns: float, seen: Ints, took: Floats
-) -> list[Candidate]:
-    elements = one.basis.elements
-    region = one.basis.graph.spans.region[elements.at[one.chosen]]
-    ends = group[elements.first[one.chosen]], group[elements.second[one.chosen]]
-    is_seen, is_within = np.isin(one.chosen, seen), ends[0] == ends[1]
-    _, pair = grouped(*ends)
-    # Between other groups nobody had to wait: those links may be as fast as any.
-    is_slow = np.isin(pair, pair[is_seen & ~is_within])
-    crosses = one.chosen[is_slow & np.isin(region, region[is_seen & is_within])]
-    if not np.isin(seen, crosses).any():
-        return []
-    level = float(np.median(took[np.isin(seen, crosses)]))
-    value = elements.value_ns[crosses]
-    saved = value * max(0.0, 1 - usual_ns / level)
-    excess = np.zeros(one.basis.num_calls)
-    excess[np.unique(elements.call[crosses])] = np.log(level / max(usual_ns, 1.0))
-    pairs = sorted(
-        set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
-    )
-    places = tuple(Place(first, second, True) for first, second in pairs)
-    return [Candidate(KIND.name, places, one.classes, excess, crosses, saved, is_alone=True)]

@@ -1,0 +1,92 @@
+"""All links between groups of ranks, as fast as those within: data travels fast within a host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
+from kprof.analysis.findings.thresholds import LEAST_LINKS, SLOW_LINK
+from kprof.analysis.replay.columns import grouped, grouped_median
+from kprof.analysis.replay.graph import Graph
+from kprof.analysis.replay.spans import Floats, Ints
+
+
+def slow_crossings(one: Comparable, kind: str, hosts: Ints | None = None) -> list[Candidate]:
+    """All links between groups, as one candidate of this kind: none of them gains anything as long
+    as the others are slow.
+
+    Groups are `hosts`, the host of each rank: their network is slower by design. Without that,
+    ranks that are linked by fast transfers are one group, and all slow links have to cross from
+    group to group.
+    """
+    elements, chosen = one.basis.elements, one.chosen
+    seen = chosen[elements.is_seen[chosen]]
+    if len(seen) == 0:
+        return []
+    examples, link = elements.links(seen)
+    took = grouped_median(link, elements.seen_ns[seen], len(examples))
+    first, second = elements.first[seen[examples]], elements.second[seen[examples]]
+    if hosts is None:
+        is_fast = took < SLOW_LINK * float(np.quantile(took, 0.1)) + one.bound_ns
+        num_ranks = int(one.basis.graph.launch_rank.max()) + 1
+        group = _groups(first[is_fast], second[is_fast], num_ranks)
+    else:
+        is_fast, group = hosts[first] == hosts[second], hosts
+    is_across = group[first] != group[second]
+    are_all = is_fast.any() and (is_fast | is_across).all()
+    least = LEAST_LINKS if hosts is None else 1
+    if not are_all or (~is_fast).sum() < least:
+        return []
+    usual_ns = float(np.median(took[is_fast]))
+    is_slower = float(np.median(took[~is_fast])) >= SLOW_LINK * usual_ns + one.bound_ns
+    if hosts is not None and not is_slower:
+        return []
+    return _across(one, kind, group, usual_ns, took[link], is_by_design=hosts is not None)
+
+
+def hosts_of(graph: Graph) -> Ints:
+    """By rank the number of its host."""
+    host = np.zeros(int(graph.launch_rank.max(initial=0)) + 1, dtype=np.int64)
+    host[graph.launch_rank] = graph.spans.launch_host
+    return host
+
+
+def _groups(first: Ints, second: Ints, num_ranks: int) -> Ints:
+    """The number of every rank's group: the lowest rank that fast links lead to."""
+    group = np.arange(num_ranks)
+    for _ in range(num_ranks):
+        lowest = np.minimum(group[first], group[second])
+        before = group.copy()
+        np.minimum.at(group, first, lowest)
+        np.minimum.at(group, second, lowest)
+        if (group == before).all():
+            break
+    return group
+
+
+def _across(
+    one: Comparable, kind: str, group: Ints, usual_ns: float, took: Floats, *, is_by_design: bool
+) -> list[Candidate]:
+    """What links between these groups take beyond `usual_ns`, in regions that have transfers within
+    a group, too: else nothing tells what those would take. `took` is by transfer that was seen what
+    its link takes."""
+    elements, chosen = one.basis.elements, one.chosen
+    region = one.basis.graph.spans.region[elements.at[chosen]]
+    ends = group[elements.first[chosen]], group[elements.second[chosen]]
+    is_seen, is_within = elements.is_seen[chosen], ends[0] == ends[1]
+    _, pair = grouped(*ends)
+    # Between other groups nobody had to wait: those links may be as fast as any.
+    is_slow = np.isin(pair, pair[is_seen & ~is_within])
+    is_chosen = is_slow & np.isin(region, region[is_seen & is_within])
+    if not (is_chosen & is_seen).any():
+        return []
+    crosses, level = chosen[is_chosen], float(np.median(took[is_chosen[is_seen]]))
+    saved = elements.value_ns[crosses] * max(0.0, 1 - usual_ns / level)
+    excess = np.zeros(one.basis.num_calls)
+    excess[np.unique(elements.call[crosses])] = np.log(level / max(usual_ns, 1.0))
+    pairs = sorted(
+        set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
+    )
+    places = tuple(Place(first, second, True) for first, second in pairs)
+    found = (kind, places, one.classes, excess, crosses, saved)
+    return [Candidate(*found, is_alone=True, is_by_design=is_by_design)]

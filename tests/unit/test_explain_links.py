@@ -1,0 +1,86 @@
+"""Slow links: between hosts and within, where others are known badly, and in few calls."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kprof.analysis import Summary, find
+from kprof.analysis.findings import Finding
+from patterns import bodies
+from patterns.bodies import Plant, grid
+from patterns.machine import Machine, Travel
+from synthetic import with_ranks
+
+RANKS_OF_HOST = 4
+
+
+def run_of(travel: Travel, *, ranks: int = 8, calls: int = 6) -> Machine:
+    machine = Machine(ranks, seed=61, noise=0.04)
+    for _ in range(calls):
+        machine.call(grid(machine, 4), bodies.exchange(ranks, 4, Plant()), travel=travel)
+    return machine
+
+
+def findings_on_two_hosts(run: Machine) -> tuple[Finding, ...]:
+    trace = run.trace()
+    hosts = [f"node{info.rank // RANKS_OF_HOST}" for info in trace.ranks]
+    infos = [
+        msgspec.structs.replace(info, host=host)
+        for info, host in zip(trace.ranks, hosts, strict=True)
+    ]
+    return find(Summary.of(with_ranks(trace, infos))).findings
+
+
+def network(source: int, destination: int) -> float:
+    """Data takes three times as long between the hosts."""
+    return 1200.0 * (1 if source // RANKS_OF_HOST == destination // RANKS_OF_HOST else 3)
+
+
+def is_gain(finding: Finding, run: Machine, without: Machine) -> bool:
+    gain = sum(run.lengths) - sum(without.lengths)
+    return finding.gain_ns == pytest.approx(gain, rel=0.15)
+
+
+def test_a_slow_network_interface_is_named_beside_a_network_that_is_slower() -> None:
+    run = run_of(lambda source, other: network(source, other) * (2.5 if source == 2 else 1))
+    first, *others = findings_on_two_hosts(run)
+    assert first.links == ((2, -1),)
+    assert others == []
+    assert is_gain(first, run, run_of(network))
+
+
+def test_a_network_that_is_slower_is_no_fault_and_gains_all_of_it() -> None:
+    run = run_of(network)
+    (only,) = findings_on_two_hosts(run)
+    start = "Transfers on 32 links between hosts node0 and node1 are 3.0x slower than within hosts"
+    assert only.sentence.startswith(f"{start}; that costs up to ")
+    assert is_gain(only, run, run_of(lambda _source, _other: 1200.0))
+
+
+def test_of_two_links_between_hosts_only_one_that_is_slower_than_the_other_is_a_fault() -> None:
+    def ring(travel: Travel) -> Machine:
+        machine = Machine(8, seed=62, noise=0.04)
+        for _ in range(6):
+            machine.call(grid(machine, 4), bodies.chain(8, 4, Plant()), travel=travel)
+        return machine
+
+    (only,) = findings_on_two_hosts(ring(network))
+    assert (only.links, only.is_by_design) == (((3, 4), (7, 0)), True)
+    run = ring(lambda s, d: network(s, d) * (3 if (s, d) == (3, 4) else 1))
+    (only,) = findings_on_two_hosts(run)
+    assert (only.links, only.is_by_design) == (((3, 4),), False)
+    assert is_gain(only, run, ring(network))
+
+
+def test_what_is_a_fault_comes_before_a_network_that_costs_more() -> None:
+    run = run_of(lambda s, d: 14_000.0 if (s, d) == (1, 2) else 2 * network(s, d))
+    first, last = findings_on_two_hosts(run)
+    assert first.links == ((1, 2),)
+    assert len(last.links) == 32
+    assert last.gain_ns > first.gain_ns
+    assert not last.is_hidden
+
+
+def test_a_network_that_is_hardly_slower_is_silent() -> None:
+    assert findings_on_two_hosts(run_of(lambda s, d: 1200 + network(s, d) / 10)) == ()
