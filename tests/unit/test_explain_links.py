@@ -9,7 +9,7 @@ from kprof.analysis import Summary, find
 from kprof.analysis.findings import Finding
 from patterns import bodies
 from patterns.bodies import Plant, grid
-from patterns.machine import Machine, Travel
+from patterns.machine import Await, Machine, Put, Steps, Track, Travel
 from synthetic import with_ranks
 
 RANKS_OF_HOST = 4
@@ -71,6 +71,29 @@ def test_of_two_links_between_hosts_only_one_that_is_slower_than_the_other_is_a_
     (only,) = findings_on_two_hosts(run)
     assert (only.links, only.is_by_design) == (((3, 4),), False)
     assert is_gain(only, run, ring(network))
+
+
+def twice_to_all(me: Track) -> Steps:
+    """All data within the host is there before the first wait, then before none."""
+    peers = [(me.rank + i) % 8 for i in range(1, 8)]
+    peers.sort(key=lambda peer: peer // RANKS_OF_HOST != me.rank // RANKS_OF_HOST)
+    for flow, wait, ns in (("push", "pull", 400), ("up", "up-wait", 50)):
+        for peer in peers:
+            yield Put(flow, peer, me.block, ns)
+        for peer in peers:
+            yield Await(wait, peer, me.block)
+
+
+def test_a_network_is_slow_in_a_region_in_which_nobody_waits_for_data_within_a_host_too() -> None:
+    def run(travel: Travel) -> Machine:
+        machine = Machine(8, seed=62, noise=0.04)
+        for _ in range(6):
+            machine.call(grid(machine, 4), twice_to_all, travel=travel)
+        return machine
+
+    slow = run(network)
+    (only,) = findings_on_two_hosts(slow)
+    assert is_gain(only, slow, run(lambda _source, _other: 1200.0))
 
 
 def test_what_is_a_fault_comes_before_a_network_that_costs_more() -> None:

@@ -77,7 +77,10 @@ def _across(
     _, pair = grouped(*ends)
     # Between other groups nobody had to wait: those links may be as fast as any.
     is_slow = np.isin(pair, pair[is_seen & ~is_within])
-    is_chosen = is_slow & np.isin(region, region[is_seen & is_within])
+    level = float(np.median(took[~is_within[is_seen]]))
+    # Those within for which nobody waits tell, too, where they surely take less.
+    tells = is_within & (is_seen | (elements.seen_ns[chosen] < level / SLOW_LINK))
+    is_chosen = is_slow & np.isin(region, region[tells])
     if not (is_chosen & is_seen).any():
         return []
     crosses, level = chosen[is_chosen], float(np.median(took[is_chosen[is_seen]]))
