@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from kprof.analysis import Summary, find
-from kprof.analysis.findings import Finding
+from kprof.analysis.findings import Finding, explain_trace
 from patterns import bodies
 from patterns.bodies import Plant, grid
 from patterns.machine import Await, Machine, Put, Steps, Track, Travel
@@ -107,3 +108,28 @@ def test_what_is_a_fault_comes_before_a_network_that_costs_more() -> None:
 
 def test_a_network_that_is_hardly_slower_is_silent() -> None:
     assert findings_on_two_hosts(run_of(lambda s, d: 1200 + network(s, d) / 10)) == ()
+
+
+def noisy(travel: Travel) -> Travel:
+    random = np.random.default_rng(63)
+    return lambda source, other: travel(source, other) * float(np.exp(random.normal(0, 0.08)))
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize(("links", "are_all"), [(((3, 2),), False), (((-1, 2),), True)])
+def test_a_slow_link_that_hides_the_others_into_its_rank_is_not_all_of_them(
+    ranks: int, links: tuple[tuple[int, int], ...], are_all: bool
+) -> None:
+    """Rank 2 waits for rank 3 first; were all as slow, some of the others would come later."""
+
+    def travel(source: int, other: int) -> float:
+        return 7000.0 if other == 2 and (are_all or source == 3) else 1000.0
+
+    (only,) = explain_trace(run_of(noisy(travel), ranks=ranks).trace()).findings
+    assert only.links == links
+
+
+def test_all_links_into_a_rank_are_named_where_only_the_first_one_is_ever_waited_for() -> None:
+    run = run_of(lambda _source, other: 7000.0 if other == 2 else 1000.0, ranks=4)
+    (only,) = explain_trace(run.trace()).findings
+    assert only.links == ((-1, 2),)

@@ -224,6 +224,11 @@ IN_MOST_CALLS: Final = 0.7
 # A wait for a slow link hides the others into its rank, unless work before the next wait takes this
 # part of the delay: then the work does. accuracy: sums take up to 0.3 of it, a matmul 0.47.
 WORK_BETWEEN: Final = 0.4
+# Links that may be as slow as one would have been waited for so many times, and for each time that
+# they were, so many. chance: what is expected twice fails to come once in 7 times, what is expected
+# 8 times comes once in 300 times only once; that one link is slow is likelier then.
+WOULD_BE_SEEN: Final = 2
+NOT_SEEN: Final = 8
 # One link's clocks may be off one way, the other's the other way.
 CLOCKS_OF_TWO_LINKS: Final = 2.0
 # A link between groups of ranks takes so many times as long as one within. accuracy: two hosts.

@@ -29,7 +29,9 @@ from kprof.analysis.findings.thresholds import (
     LINK_SPREAD,
     LOW,
     NEARLY_AS_MUCH,
+    NOT_SEEN,
     WORK_BETWEEN,
+    WOULD_BE_SEEN,
 )
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Elements, Family
@@ -109,7 +111,7 @@ def _slow_links(one: Comparable) -> list[Candidate]:
         found += slow_candidate(
             one,
             deviation,
-            _place_of(deviation, cells),
+            _place_of(deviation, elements, chosen),
             np.r_[part, hidden],
             np.r_[saved, usual_share * elements.value_ns[hidden]],
             np.r_[cell, np.full(len(hidden), int(cell.max()) + 1)],
@@ -145,7 +147,25 @@ def _with_unknown(basis: Basis, chosen: Ints, deviation: Deviation, usual_ns: fl
         return deviation
     most_ns = WORK_BETWEEN * usual_ns * np.expm1(deviation.height)
     is_hidden = _until_next_ns(basis, elements.at[into], is_other) < most_ns
-    return replace(deviation, first=ALL) if is_hidden else deviation
+    may_be = is_hidden and not _would_be_seen(basis, into, is_other)
+    return replace(deviation, first=ALL) if may_be else deviation
+
+
+def _would_be_seen(basis: Basis, into: Ints, is_other: Bools) -> bool:
+    """Whether the others would have been waited for if they were as slow as the one: as many of
+    them would take longer than they can have, by what the one takes in its call, and hardly any
+    wait for them is longer than a look."""
+    elements = basis.elements
+    its, others = into[~is_other & elements.is_seen[into]], into[is_other]
+    num_calls = int(elements.call[into].max()) + 1
+    usual_ns = grouped_median(elements.call[its], elements.seen_ns[its], num_calls)
+    took = np.sort(elements.seen_ns[its] / usual_ns[elements.call[its]])
+    at_most = elements.seen_ns[others] / usual_ns[elements.call[others]]
+    at_most = at_most[~np.isnan(at_most)]
+    longer = 1 - np.searchsorted(took, at_most, side="right") / max(1, len(took))
+    look_ns = basis.graph.own_ns[elements.at[others]]
+    num_long = int((look_ns > 2 * np.median(look_ns)).sum())
+    return bool(longer.sum() >= max(WOULD_BE_SEEN, NOT_SEEN * num_long))
 
 
 def _until_next_ns(basis: Basis, waits: Ints, is_other: Bools) -> float:
@@ -265,13 +285,12 @@ def _spread(elements: Elements, part: Ints, seen_ns: Floats, floor_ns: float) ->
     return log_spread(alike[is_told], floor_ns) or LINK_SPREAD
 
 
-def _place_of(deviation: Deviation, cells: Cells) -> Place:
+def _place_of(deviation: Deviation, elements: Elements, chosen: Ints) -> Place:
     """All links out of a rank that has one are this link."""
-    first, second = deviation.first, deviation.second
-    if first != ALL and second == ALL:
-        others = np.unique(cells.second[cells.first == first])
-        second = int(others[0]) if len(others) == 1 else ALL
-    elif second != ALL and first == ALL:
-        others = np.unique(cells.first[cells.second == second])
-        first = int(others[0]) if len(others) == 1 else ALL
-    return Place(first, second, True)
+    ends = [deviation.first, deviation.second]
+    if ALL in ends:
+        on_it = chosen[deviation.covers(elements.first[chosen], elements.second[chosen])]
+        for i, column in enumerate((elements.first, elements.second)):
+            only = np.unique(column[on_it])
+            ends[i] = int(only[0]) if len(only) == 1 else ALL
+    return Place(ends[0], ends[1], True)
