@@ -133,3 +133,24 @@ def test_all_links_into_a_rank_are_named_where_only_the_first_one_is_ever_waited
     run = run_of(lambda _source, other: 7000.0 if other == 2 else 1000.0, ranks=4)
     (only,) = explain_trace(run.trace()).findings
     assert only.links == ((-1, 2),)
+
+
+def test_pauses_that_are_short_after_long_calls_do_not_hide_what_a_link_costs() -> None:
+    """All ranks begin together: that they would begin as long after their own ends is chance."""
+
+    def run(*, is_slow: bool) -> Machine:
+        machine = Machine(8, seed=64, noise=0.04)
+        for longer in (0.0, 900.0, 300.0, 1200.0, 600.0):
+            slow_ns = 6000.0 + longer if is_slow else 1000.0
+
+            def travel(source: int, other: int, slow_ns: float = slow_ns) -> float:
+                return slow_ns if (source, other) == (5, 2) else 1000.0
+
+            machine.call(grid(machine, 4), bodies.exchange(8, 4, Plant(), 1), travel=travel)
+            machine.clock += round(2000 - longer)
+        return machine
+
+    slow = run(is_slow=True)
+    (only,) = explain_trace(slow.trace()).findings
+    assert only.links == ((5, 2),)
+    assert is_gain(only, slow, run(is_slow=False))

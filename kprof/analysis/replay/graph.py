@@ -187,6 +187,9 @@ def _pause_ns(spans: Spans, call_start: Ints, call_end: Ints, bound_ns: float) -
     # How late a rank is as a rule tells nothing: it may be late by itself.
     spread = [x.var(axis=1).sum() for x in (own, common)]
     goes_on = spread[0] < _OWN * spread[1] or _follow_own_ends(spans, rank, own, common)
+    # By chance, what all ranks of a call have in common may be short after a long call.
+    apart = [np.median(np.abs(x - np.median(x, axis=0))) for x in (own, common)]
+    goes_on = goes_on and bool(apart[0] <= apart[1])
     return int(own.min()) if own.min() >= 0 and goes_on else None
 
 
