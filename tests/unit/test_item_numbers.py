@@ -16,7 +16,7 @@ from kprof.recording.launches.wanted import Wanted
 from kprof.report.page import to_html
 from kprof.trace import Trace
 from patterns import bodies
-from patterns.machine import Machine
+from patterns.machine import Await, Machine, Put, Steps, Track, Work
 from recorded import analysed, recording
 from simulation import Cause, Kind, Scenario, Sizes, simulate
 from synthetic import TraceBuilder, with_rank_fields, with_ranks
@@ -68,6 +68,29 @@ def test_ranks_inside_a_plane_have_more_neighbors_and_not_more_items() -> None:
     machine = Machine(8, noise=0.05)
     for _ in range(8):
         machine.call(bodies.grid(machine, 5), bodies.halo(4, 2, 5, bodies.Plant(), 6))
+    found = analysis.find(Summary.of(machine.trace()))
+    assert [finding.sentence for finding in found.findings] == []
+    assert "items" not in (found.rest.below or "")
+
+
+def test_ranks_of_a_mesh_with_more_neighbors_have_no_more_items() -> None:
+    """Two of eight ranks send to six others, the rest to three, and not back."""
+    peers = {
+        rank: [(rank + i) % 8 for i in range(1, 7 if rank in (0, 5) else 4)] for rank in range(8)
+    }
+
+    def body(me: Track) -> Steps:
+        for peer in peers[me.rank]:
+            yield Work("load", 500)
+            yield Put("push", peer, me.block, 150)
+        for rank in range(8):
+            if me.rank in peers[rank]:
+                yield Await("pull", rank, me.block)
+                yield Work("sum", 300)
+
+    machine = Machine(8, noise=0.05)
+    for _ in range(6):
+        machine.call(bodies.grid(machine, 4), body)
     found = analysis.find(Summary.of(machine.trace()))
     assert [finding.sentence for finding in found.findings] == []
     assert "items" not in (found.rest.below or "")

@@ -145,19 +145,18 @@ def _surplus(one: Comparable) -> list[Candidate]:
 
 
 def _is_by_neighbors(one: Comparable, peer: Ints) -> bool:
-    """Whether some ranks have more because they have more peers, who have as many for them.
+    """Whether some ranks have more because they have more peers.
 
-    So have those inside a plane whose ranks exchange their edges. Every pair of ranks has the same
-    number in every block of every call: who routes items, or has more of them, has not.
+    So have those inside a plane whose ranks exchange their edges, or those of a mesh. Every pair of
+    ranks has the same number in every block of every call: who routes items, or has more of them,
+    has not.
     """
     rank, block = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
     call = one.basis.elements.call[one.chosen]
     pairs, _ = grouped(rank, peer)
     units, _ = grouped(call, block)
     cells, cell = grouped(call, block, rank, peer)
-    is_even = len(cells) == len(pairs) * len(units) and len(set(np.bincount(cell).tolist())) == 1
-    there = {(int(rank[i]), int(peer[i])) for i in pairs}
-    return is_even and all((other, own) in there for own, other in there)
+    return len(cells) == len(pairs) * len(units) and len(set(np.bincount(cell).tolist())) == 1
 
 
 def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
