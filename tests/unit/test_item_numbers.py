@@ -96,6 +96,28 @@ def test_ranks_of_a_mesh_with_more_neighbors_have_no_more_items() -> None:
     assert "items" not in (found.rest.below or "")
 
 
+def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> None:
+    """Every block takes one tile of four steps, one in five takes a second one, and in every call
+    another block takes one of 20."""
+    random = np.random.default_rng(3)
+    build = TraceBuilder('REGION(STEP, "step", compute)', 1)
+    for call in range(8):
+        build.launch(call, "gemm", 60)
+        blocks = random.permutation(60).tolist()
+        for block in blocks:
+            tiles = 2 if block in blocks[:12] else 1
+            for i in range(4 * tiles + (16 if block == blocks[-1] else 0)):
+                start = 40_000 * call + 500 * i
+                build.span(
+                    0, "step", start, int(random.integers(480, 500)), block=block, launch=call
+                )
+    (finding,) = analysis.find(Summary.of(build.trace())).findings
+    assert (finding.kind.name, finding.when) == ("uneven_work", When.MOVING)
+    # In the call in which it has them, not of all.
+    assert finding.factor > 4
+    assert finding.share > 0.5
+
+
 def test_one_call_says_nothing_about_others() -> None:
     (finding,) = found_in(1, Cause(Kind.MORE_ITEMS, 1.0, (1.0,), ranks=(3,))).findings
     assert finding.when is When.ONCE

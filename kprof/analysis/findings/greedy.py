@@ -73,6 +73,18 @@ def _has_more_items(candidate: Candidate) -> bool:
     return candidate.counts_items and not candidate.is_alone
 
 
+def _deals_out(candidate: Candidate) -> bool:
+    """Whether it deals all items of a region out."""
+    return candidate.counts_items and candidate.is_alone
+
+
+def _is_rest_of(surplus: Candidate, other: Candidate) -> bool:
+    """Whether it deals out what a surplus that gained about as much has left of a region: nobody
+    can divide a tile."""
+    is_same = bool(surplus.classes & other.classes)
+    return is_same and _has_more_items(surplus) and _deals_out(other)
+
+
 def _has_many_more(candidate: Candidate) -> bool:
     """Whether ranks as a whole have so many more items that a reader of the counts would ask."""
     are_ranks = all(
@@ -140,7 +152,11 @@ class Search:
             found.append(self._finding(candidates[best], by_call, float(alone[best])))
             self._apply(candidates[best])
             self.used.append(candidates[best])
-            open_ones.remove(best)
+            open_ones = [
+                i
+                for i in open_ones
+                if i != best and not _is_rest_of(candidates[best], candidates[i])
+            ]
         return found
 
     def _can_hide(self, candidate: Candidate) -> bool:
@@ -277,8 +293,10 @@ class Search:
             if candidates[least].is_moving and candidates[other].places[0].is_processor:
                 # Blocks move over an SM that is slow.
                 return int(other)
-            is_dealt_out = candidates[least].counts_items and candidates[least].is_alone
-            is_there = is_dealt_out or candidates[other].places == candidates[least].places
+            is_there = (
+                _deals_out(candidates[least])
+                or candidates[other].places == candidates[least].places
+            )
             if _has_more_items(candidates[other]) and is_there:
                 return int(other)
         return least

@@ -240,6 +240,9 @@ LEAST_LINKS: Final = 2
 
 # A region is uneven by design if it is so in more than this part of its launches. judged.
 MOST_LAUNCHES: Final = 0.5
+# Blocks whose number of items is another one in a call are so many, or two, where that stands out.
+# judged: of more it is how blocks take tiles from a counter.
+MOST_TO_SWING: Final = 0.1
 # Tables show an excess of items from this ratio on; else these are handled elsewhere. judged.
 IS_MORE: Final = 1.2
 # Regions are named of which a rank has so many times as many. judged.

@@ -26,9 +26,16 @@ from kprof.analysis.findings.counts import (
     uneven_ranks,
 )
 from kprof.analysis.findings.finding import Finding, Kind, RestsOn
-from kprof.analysis.findings.thresholds import FEW, FLOOR, OTHER_SIZES
+from kprof.analysis.findings.thresholds import (
+    FEW,
+    FLOOR,
+    MOST_TO_SWING,
+    NEARLY_ALL_CALLS,
+    OTHER_SIZES,
+    UNEVEN,
+)
 from kprof.analysis.findings.when import When
-from kprof.analysis.replay.columns import grouped, turns_of
+from kprof.analysis.replay.columns import grouped, grouped_median, turns_of
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.summary import Summary
@@ -65,7 +72,10 @@ class UnevenWork(Kind):
     def looked_up(self, summary: Summary, finding: Finding) -> Finding:
         """The numbers of items; their ratio is the factor, where they tell."""
         regions = () if finding.region else tuple(regions_with_more(summary, finding))
-        counts = item_counts(summary, finding, finding.region or next(iter(regions), None))
+        region = finding.region or next(iter(regions), None)
+        # A block that has more in one call has about as many as the others in a run.
+        is_moving = finding.when is When.MOVING
+        counts = None if is_moving else item_counts(summary, finding, region)
         factor = counts.own / counts.others if counts else finding.factor
         return replace(
             finding, factor=factor, particulars=Particulars(counts, regions[:_MOST_NAMED])
@@ -181,11 +191,14 @@ def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
 
 
 def _share_of_places(one: Comparable, part: Ints, block: Ints, chosen: list[Bools]) -> float:
-    """What part of all blocks any of these choices of items is about."""
+    """What part of all blocks any of these choices of items is about, in the call with most."""
     if not chosen:
         return 0.0
-    _, place = grouped(one.basis.elements.first[part], block)
-    return len(np.unique(place[np.any(chosen, axis=0)])) / len(np.unique(place))
+    elements = one.basis.elements
+    examples, cell = grouped(elements.call[part], elements.first[part], block)
+    call = elements.call[part[examples]]
+    has_any = np.bincount(cell, weights=np.any(chosen, axis=0)) > 0
+    return float((np.bincount(call, weights=has_any) / np.maximum(1, np.bincount(call))).max())
 
 
 def _of_more_blocks(one: Comparable) -> list[Candidate]:
@@ -235,15 +248,38 @@ def _places_with_more(
     cells = Cells(count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns)
     floor_ns = FLOOR * one.basis.call_ns
     deviations, _ = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5)
+    swing = _swing(count)
     for deviation in _as_counted(deviations, count):
+        if swing > 0 and ALL not in (deviation.first, deviation.second):
+            deviation = _beyond(swing, deviation)
         is_often = deviation.calls.sum() > OTHER_SIZES * one.basis.num_calls
         if is_often and deviation.first == deviation.second == ALL:
             # Calls of another size: there is nothing to balance.
             continue
         is_in_cell = members(cells, deviation)
         # Five items cannot be dealt out over four blocks so that none has two.
-        if count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
+        if is_in_cell.any() and count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
             yield deviation, is_in_cell[cell]
+
+
+def _swing(count: Cells) -> float:
+    """By how much more or less, as a logarithm, places have in a call than they usually do, but for
+    few of them: blocks that take tiles from a counter have one more now and then."""
+    swing = np.log(count.count)
+    for columns in ((count.call,), (count.first, count.second)):
+        examples, group = grouped(*columns)
+        swing -= grouped_median(group, swing, len(examples))[group]
+    few = max(MOST_TO_SWING, 2 / len(examples))
+    return float(np.quantile(np.abs(swing), max(0.0, 1 - few)))
+
+
+def _beyond(swing: float, deviation: Deviation) -> Deviation:
+    """The calls in which a block has more than numbers swing by, or what it has in all calls."""
+    is_always = deviation.calls.mean() >= NEARLY_ALL_CALLS
+    own = deviation.height if is_always else 0.0
+    is_beyond = deviation.calls & (deviation.excess > own + swing + np.log(UNEVEN))
+    is_kept = is_always and not is_beyond.any()
+    return deviation if is_kept else replace(deviation, calls=is_beyond)
 
 
 def _as_counted(deviations: list[Deviation], cells: Cells) -> Iterator[Deviation]:
