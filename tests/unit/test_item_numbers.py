@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+import pytest
 
 from kprof import analysis
 from kprof import report as reports
@@ -94,6 +95,27 @@ def test_ranks_of_a_mesh_with_more_neighbors_have_no_more_items() -> None:
     found = analysis.find(Summary.of(machine.trace()))
     assert [finding.sentence for finding in found.findings] == []
     assert "items" not in (found.rest.below or "")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has(times: int) -> None:
+    """As many steps as a draft had tokens; rank 2 has so many times as many."""
+    sizes = [1, 2, 3, 3, 1, 4, 4, 1, 5, 2, 1, 5, 4, 5, 1, 3, 3, 2, 4, 3, 2, 5, 4, 3]
+    machine = Machine(4, noise=0.05)
+
+    def body(me: Track) -> Steps:
+        for _ in range(sizes[me.call] * (times if me.rank == 2 else 1)):
+            yield Work("load", 900)
+        for i in (1, 2, 3):
+            yield Put("push", (me.rank + i) % 4, me.block, 150)
+        for i in (1, 2, 3):
+            yield Await("pull", (me.rank - i) % 4, me.block)
+
+    for _ in sizes:
+        machine.call(bodies.grid(machine, 4), body)
+    found = analysis.find(Summary.of(machine.trace())).findings
+    named = [("uneven_work", (2,))] if times > 1 else []
+    assert [(finding.kind.name, finding.ranks) for finding in found] == named
 
 
 def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> None:

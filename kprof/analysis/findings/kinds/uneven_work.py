@@ -29,6 +29,7 @@ from kprof.analysis.findings.finding import Finding, Kind, RestsOn
 from kprof.analysis.findings.thresholds import (
     FEW,
     FLOOR,
+    GROUP,
     MOST_TO_SWING,
     NEARLY_ALL_CALLS,
     OTHER_SIZES,
@@ -249,17 +250,34 @@ def _places_with_more(
     floor_ns = FLOOR * one.basis.call_ns
     deviations, _ = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5)
     swing = _swing(count)
-    for deviation in _as_counted(deviations, count):
+    apart = _without_sizes(deviations, len(np.unique(count.first)), one.basis.num_calls)
+    for deviation in _as_counted(apart, count):
         if swing > 0 and ALL not in (deviation.first, deviation.second):
             deviation = _beyond(swing, deviation)
-        is_often = deviation.calls.sum() > OTHER_SIZES * one.basis.num_calls
-        if is_often and deviation.first == deviation.second == ALL:
-            # Calls of another size: there is nothing to balance.
-            continue
         is_in_cell = members(cells, deviation)
         # Five items cannot be dealt out over four blocks so that none has two.
         if is_in_cell.any() and count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
             yield deviation, is_in_cell[cell]
+
+
+def _without_sizes(deviations: list[Deviation], num_ranks: int, num_calls: int) -> list[Deviation]:
+    """Deviations but for what all ranks have at once, where that is in many calls: these are of
+    another size, and there is nothing to balance."""
+    of_ranks = [one for one in deviations if one.first != ALL and one.second == ALL]
+    common = np.zeros(num_calls)
+    if len(of_ranks) == num_ranks:
+        common = np.min([one.excess for one in of_ranks], axis=0)
+    if (common > 0).sum() <= OTHER_SIZES * num_calls:
+        common[:] = 0.0
+    apart = []
+    for one in deviations:
+        if one.second == ALL and one.first != ALL:
+            excess = one.excess - common
+            is_its = excess > np.where(common > 0, GROUP, 0.0)
+            apart.append(replace(one, excess=excess, calls=one.calls & is_its))
+        elif one.second != ALL or one.calls.sum() <= OTHER_SIZES * num_calls:
+            apart.append(one)
+    return apart
 
 
 def _swing(count: Cells) -> float:
