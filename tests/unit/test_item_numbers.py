@@ -223,3 +223,22 @@ def test_the_matrix_says_which_waits_are_not_in_it() -> None:
     said = f"Excludes {duration(locked)} of waits without a target rank, such as locks"
     assert report.waits_for_nobody == said
     assert said in to_html(report)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> None:
+    """Four of 16 blocks reduce, with as many items each: so the kernel was written. What is a fault
+    is named alone where it costs more."""
+    build = TraceBuilder('REGION(G, "gemm", compute)\nREGION(R, "reduce", compute)', 1)
+    for call in range(8):
+        build.launch(call, "kernel", 16)
+        for block in range(16):
+            at = {"rank": 0, "block": block, "launch": call}
+            gemm = 40_000 if is_slow and block == 9 else 20_000 + 31 * ((call + 3 * block) % 7)
+            build.span(region="gemm", start_ns=100_000 * call, duration_ns=gemm, **at)
+            for item in range(2 if block < 4 else 0):
+                start = 100_000 * call + 20_300 + 2_100 * item
+                build.span(region="reduce", start_ns=start, duration_ns=2_000, **at)
+    (finding,) = analysis.find(Summary.of(build.trace())).findings
+    named = (finding.kind.name, finding.is_by_design)
+    assert named == (("slow", False) if is_slow else ("uneven_blocks", True))

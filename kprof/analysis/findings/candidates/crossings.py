@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
-from kprof.analysis.findings.thresholds import LEAST_LINKS, SLOW_LINK
+from kprof.analysis.findings.thresholds import LEAST_LINKS, SLOW_LINK, SLOW_NETWORK
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.spans import Floats, Ints
@@ -38,7 +38,7 @@ def slow_crossings(one: Comparable, kind: str, hosts: Ints | None = None) -> lis
     if not are_all or (~is_fast).sum() < least:
         return []
     usual_ns = float(np.median(took[is_fast]))
-    is_slower = float(np.median(took[~is_fast])) >= SLOW_LINK * usual_ns + one.bound_ns
+    is_slower = float(np.median(took[~is_fast])) >= SLOW_NETWORK * usual_ns + one.bound_ns
     if hosts is not None and not is_slower:
         return []
     return _across(one, kind, group, usual_ns, took[link], is_by_design=hosts is not None)

@@ -100,7 +100,12 @@ def _uneven(one: Comparable) -> list[Candidate]:
     np.maximum.at(excess, elements.call[chosen], -np.log(factor))
     is_in = saved > 0
     what = (Place(ALL, ALL),), one.classes, excess, chosen[is_in], saved[is_in]
-    return [Candidate(KIND.name, *what, is_alone=True, counts_items=True)]
+    # As many in each block that has any, and as many blocks in each launch: so it was written.
+    blocks_used = np.bincount(launch)
+    is_by_design = bool(np.ptp(count) == 0 and np.ptp(blocks_used[blocks_used > 0]) == 0)
+    return [
+        Candidate(KIND.name, *what, is_alone=True, counts_items=True, is_by_design=is_by_design)
+    ]
 
 
 def _blocks_at_work(summary: Summary, region: str | None) -> Particulars | None:
