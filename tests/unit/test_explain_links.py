@@ -106,6 +106,32 @@ def test_what_is_a_fault_comes_before_a_network_that_costs_more() -> None:
     assert not last.is_hidden
 
 
+def test_a_network_that_is_slow_one_way_is_named_that_way() -> None:
+    def run(times: float) -> Machine:
+        def travel(source: int, other: int) -> float:
+            return 3000.0 * (times if source < RANKS_OF_HOST <= other else 1)
+
+        def body(me: Track) -> Steps:
+            for flow, wait in (("push", "pull"), ("up", "up-wait")):
+                peers = [(me.rank + i) % 8 for i in range(1, 8)]
+                for peer in peers:
+                    yield Put(flow, peer, me.block, 100)
+                for peer in peers:
+                    yield Await(wait, peer, me.block)
+
+        machine = Machine(8, seed=65, noise=0.04)
+        for _ in range(6):
+            machine.call(grid(machine, 4), body, travel=travel)
+        return machine
+
+    slow = run(2.3)
+    (only,) = findings_on_two_hosts(slow)
+    there, back = range(RANKS_OF_HOST), range(RANKS_OF_HOST, 8)
+    assert only.links == tuple((one, other) for one in there for other in back)
+    assert not only.is_by_design
+    assert is_gain(only, slow, run(1.0))
+
+
 @pytest.mark.parametrize("times", [1.3, 2.8])
 def test_a_network_that_is_as_slow_as_most_is_silent(times: float) -> None:
     slower = run_of(lambda s, d: 3000 * (times if s // 4 != d // 4 else 1))

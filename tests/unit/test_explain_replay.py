@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from contradiction import trace_with_a_circle
+from kprof.analysis.findings import explain_trace
 from kprof.analysis.replay.graph import build_graph
 from kprof.analysis.replay.replay import Change, Edit, Replay
 from kprof.analysis.replay.spans import load_spans
@@ -265,3 +266,22 @@ def test_blocks_of_no_length_take_nobodys_place_at_one_instant() -> None:
     for block in (1, 2, 3):
         build.span(0, "work", 500, block=block)
     assert_exact(replay_of(build.trace()))
+
+
+def test_blocks_on_a_slow_processor_are_that_processor() -> None:
+    """Two of eight SMs are slow, of a kernel whose blocks move: the same blocks come to lie on them,
+    because the others are free earlier."""
+    random = np.random.default_rng(3)
+    build = TraceBuilder('REGION(W, "work", compute)', 1)
+    for call in range(8):
+        build.launch(call, "kernel", 40)
+        free_ns = [0] * 16
+        for block in range(40):
+            place = block if block < 16 else free_ns.index(min(free_ns))
+            usual_ns = 17_000 if place // 2 in (2, 3) else 10_000
+            took_ns = round(usual_ns * random.uniform(0.97, 1.03))
+            at = {"launch": call, "block": block, "processor": place // 2}
+            build.span(0, "work", 1_000_000 * call + free_ns[place], took_ns, **at)
+            free_ns[place] += took_ns + 100
+    first = explain_trace(build.trace({"num_processors": 8})).findings[0]
+    assert (first.kind.name, first.processors, first.blocks) == ("slow", (2, 3), ())

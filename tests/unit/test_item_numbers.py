@@ -97,6 +97,28 @@ def test_ranks_of_a_mesh_with_more_neighbors_have_no_more_items() -> None:
     assert "items" not in (found.rest.below or "")
 
 
+def test_beside_a_slow_rank_of_a_mesh_the_one_with_most_neighbors_has_no_more_items() -> None:
+    """Three by three ranks without a way around: four neighbors in the middle, two in a corner."""
+
+    def body(me: Track) -> Steps:
+        y, x = divmod(me.rank, 3)
+        near = [rank for rank in range(9) if abs(rank // 3 - y) + abs(rank % 3 - x) == 1]
+        for step in range(4):
+            for peer in near:
+                yield Work("load", 1200 if me.rank == 6 else 220)
+                yield Put("push", peer, me.block * 4 + step, 120)
+            yield Work("math", 2200)
+            for peer in near:
+                yield Await("pull", peer, me.block * 4 + step)
+                yield Work("sum", 200)
+
+    machine = Machine(9, noise=0.08)
+    for _ in range(6):
+        machine.call(bodies.grid(machine, 3), body)
+    found = analysis.find(Summary.of(machine.trace())).findings
+    assert [(finding.kind.name, finding.ranks) for finding in found] == [("slow", (6,))]
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has(times: int) -> None:
     """As many steps as a draft had tokens; rank 2 has so many times as many."""

@@ -73,6 +73,12 @@ def _has_more_items(candidate: Candidate) -> bool:
     return candidate.counts_items and not candidate.is_alone
 
 
+def _is_of_processors(other: Candidate, blocks: Candidate) -> bool:
+    """Whether blocks are slow because they move over these SMs, or come to lie on fewer of them."""
+    are_fewer = len(other.places) < len(blocks.places) and blocks.kind == other.kind
+    return other.places[0].is_processor and (blocks.is_moving or are_fewer)
+
+
 def _deals_out(candidate: Candidate) -> bool:
     """Whether it deals all items of a region out."""
     return candidate.counts_items and candidate.is_alone
@@ -290,8 +296,7 @@ class Search:
             if both_ns - alone_ns >= LEAST_GAIN * self.total_ns:
                 least = best
         for other in np.flatnonzero(totals >= ABOUT_AS_MUCH * totals[least]).tolist():
-            if candidates[least].is_moving and candidates[other].places[0].is_processor:
-                # Blocks move over an SM that is slow.
+            if _is_of_processors(candidates[other], candidates[least]):
                 return int(other)
             is_there = (
                 _deals_out(candidates[least])

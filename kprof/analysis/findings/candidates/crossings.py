@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kprof.analysis.findings.candidates.candidate import Candidate, Comparable, Place
-from kprof.analysis.findings.thresholds import LEAST_LINKS, SLOW_LINK, SLOW_NETWORK
+from kprof.analysis.findings.thresholds import LEAST_LINKS, LOW, SLOW_LINK, SLOW_NETWORK
 from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.spans import Floats, Ints
@@ -42,6 +44,33 @@ def slow_crossings(one: Comparable, kind: str, hosts: Ints | None = None) -> lis
     if hosts is not None and not is_slower:
         return []
     return _across(one, kind, group, usual_ns, took[link], is_by_design=hosts is not None)
+
+
+def slow_ways(one: Comparable, kind: str, hosts: Ints) -> list[Candidate]:
+    """All links from a host to another one, where others between hosts are faster: the way back."""
+    elements, chosen = one.basis.elements, one.chosen
+    seen = chosen[elements.is_seen[chosen]]
+    if len(seen) == 0:
+        return []
+    examples, link = elements.links(seen)
+    took = grouped_median(link, elements.seen_ns[seen], len(examples))
+    ends = elements.first[seen[examples]], elements.second[seen[examples]]
+    way, way_of_all = (
+        hosts[first] * len(hosts) + hosts[second]
+        for first, second in (ends, (elements.first[chosen], elements.second[chosen]))
+    )
+    is_across = hosts[ends[0]] != hosts[ends[1]]
+    found = []
+    for number in np.unique(way[is_across]).tolist():
+        its = way == number
+        others = is_across & ~its
+        if min(its.sum(), others.sum()) < LEAST_LINKS:
+            continue
+        usual_ns, level = float(np.median(took[others])), float(np.median(took[its]))
+        least_ns = float(np.quantile(took[its], LOW))
+        if least_ns >= SLOW_LINK * usual_ns + one.bound_ns:
+            found.append(_candidate(one, kind, chosen[way_of_all == number], usual_ns, level))
+    return found
 
 
 def hosts_of(graph: Graph) -> Ints:
@@ -83,7 +112,16 @@ def _across(
     is_chosen = is_slow & np.isin(region, region[tells])
     if not (is_chosen & is_seen).any():
         return []
-    crosses, level = chosen[is_chosen], float(np.median(took[is_chosen[is_seen]]))
+    level = float(np.median(took[is_chosen[is_seen]]))
+    found = _candidate(one, kind, chosen[is_chosen], usual_ns, level)
+    return [replace(found, is_by_design=is_by_design)]
+
+
+def _candidate(
+    one: Comparable, kind: str, crosses: Ints, usual_ns: float, level: float
+) -> Candidate:
+    """That these transfers, which take `level`, take `usual_ns`."""
+    elements = one.basis.elements
     saved = elements.value_ns[crosses] * max(0.0, 1 - usual_ns / level)
     excess = np.zeros(one.basis.num_calls)
     excess[np.unique(elements.call[crosses])] = np.log(level / max(usual_ns, 1.0))
@@ -91,5 +129,4 @@ def _across(
         set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
     )
     places = tuple(Place(first, second, True) for first, second in pairs)
-    found = (kind, places, one.classes, excess, crosses, saved)
-    return [Candidate(*found, is_alone=True, is_by_design=is_by_design)]
+    return Candidate(kind, places, one.classes, excess, crosses, saved, is_alone=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Comparable, Place
-from kprof.analysis.findings.candidates.crossings import hosts_of, slow_crossings
+from kprof.analysis.findings.candidates.crossings import hosts_of, slow_crossings, slow_ways
 from kprof.analysis.findings.candidates.excess import (
     ALL,
     Cells,
@@ -48,7 +48,7 @@ class SlowTransfer(Kind):
     rests_on = frozenset({RestsOn.TIMES, RestsOn.COMMON_CLOCK})
 
     def candidates(self, comparable: Comparable) -> list[Candidate]:
-        """Slow links, one by one, and all links between groups of ranks."""
+        """Slow links, one by one, and all links between groups of ranks, or one way."""
         if comparable.family is not Family.TRAVEL:
             return []
         alike = replace(comparable, basis=_alike(comparable.basis, comparable.chosen))
@@ -56,6 +56,7 @@ class SlowTransfer(Kind):
         return [
             *_slow_links(alike),
             *slow_crossings(alike, self.name),
+            *slow_ways(alike, self.name, hosts),
             *slow_crossings(comparable, self.name, hosts),
         ]
 

@@ -167,7 +167,20 @@ def _is_by_neighbors(one: Comparable, peer: Ints) -> bool:
     pairs, _ = grouped(rank, peer)
     units, _ = grouped(call, block)
     cells, cell = grouped(call, block, rank, peer)
-    return len(cells) == len(pairs) * len(units) and len(set(np.bincount(cell).tolist())) == 1
+    is_even = len(cells) == len(pairs) * len(units) and len(set(np.bincount(cell).tolist())) == 1
+    return is_even or _is_as_many_for_each(one)
+
+
+def _is_as_many_for_each(one: Comparable) -> bool:
+    """Whether every block has as many items for each of the ranks to which its rank sends: items
+    that get data ready name no peer."""
+    spans, elements, chosen = one.basis.graph.spans, one.basis.elements, one.chosen
+    sends = np.flatnonzero(spans.is_of("send") & (spans.peer >= 0))
+    pairs, _ = grouped(spans.rank[sends], spans.peer[sends])
+    neighbors = np.bincount(spans.rank[sends[pairs]], minlength=int(elements.first.max()) + 1)
+    units, unit = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
+    of_unit = neighbors[elements.first[chosen[units]]]
+    return bool(of_unit.all()) and len(set((np.bincount(unit) / of_unit).tolist())) == 1
 
 
 def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
