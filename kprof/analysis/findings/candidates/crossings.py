@@ -21,13 +21,9 @@ def slow_crossings(one: Comparable, kind: str, hosts: Ints | None = None) -> lis
     ranks that are linked by fast transfers are one group, and all slow links have to cross from
     group to group.
     """
-    elements, chosen = one.basis.elements, one.chosen
-    seen = chosen[elements.is_seen[chosen]]
-    if len(seen) == 0:
+    link, took, first, second = _seen_links(one)
+    if len(link) == 0:
         return []
-    examples, link = elements.links(seen)
-    took = grouped_median(link, elements.seen_ns[seen], len(examples))
-    first, second = elements.first[seen[examples]], elements.second[seen[examples]]
     if hosts is None:
         is_fast = took < SLOW_LINK * float(np.quantile(took, 0.1)) + one.bound_ns
         num_ranks = int(one.basis.graph.launch_rank.max()) + 1
@@ -49,17 +45,9 @@ def slow_crossings(one: Comparable, kind: str, hosts: Ints | None = None) -> lis
 def slow_ways(one: Comparable, kind: str, hosts: Ints) -> list[Candidate]:
     """All links from a host to another one, where others between hosts are faster: the way back."""
     elements, chosen = one.basis.elements, one.chosen
-    seen = chosen[elements.is_seen[chosen]]
-    if len(seen) == 0:
-        return []
-    examples, link = elements.links(seen)
-    took = grouped_median(link, elements.seen_ns[seen], len(examples))
-    ends = elements.first[seen[examples]], elements.second[seen[examples]]
-    way, way_of_all = (
-        hosts[first] * len(hosts) + hosts[second]
-        for first, second in (ends, (elements.first[chosen], elements.second[chosen]))
-    )
-    is_across = hosts[ends[0]] != hosts[ends[1]]
+    _, took, first, second = _seen_links(one)
+    is_across, way = hosts[first] != hosts[second], hosts[first] * len(hosts) + hosts[second]
+    way_of_all = hosts[elements.first[chosen]] * len(hosts) + hosts[elements.second[chosen]]
     found = []
     for number in np.unique(way[is_across]).tolist():
         its = way == number
@@ -71,6 +59,17 @@ def slow_ways(one: Comparable, kind: str, hosts: Ints) -> list[Candidate]:
         if least_ns >= SLOW_LINK * usual_ns + one.bound_ns:
             found.append(_candidate(one, kind, chosen[way_of_all == number], usual_ns, level))
     return found
+
+
+def _seen_links(one: Comparable) -> tuple[Ints, Floats, Ints, Ints]:
+    """By transfer that was seen the number of its link; what each link takes, and its two ranks."""
+    elements = one.basis.elements
+    seen = one.chosen[elements.is_seen[one.chosen]]
+    if len(seen) == 0:
+        return seen, np.zeros(0), seen, seen
+    examples, link = elements.links(seen)
+    took = grouped_median(link, elements.seen_ns[seen], len(examples))
+    return link, took, elements.first[seen[examples]], elements.second[seen[examples]]
 
 
 def hosts_of(graph: Graph) -> Ints:
