@@ -283,5 +283,5 @@ def test_blocks_on_a_slow_processor_are_that_processor() -> None:
             at = {"launch": call, "block": block, "processor": place // 2}
             build.span(0, "work", 1_000_000 * call + free_ns[place], took_ns, **at)
             free_ns[place] += took_ns + 100
-    first = explain_trace(build.trace({"num_processors": 8})).findings[0]
-    assert (first.kind.name, first.processors, first.blocks) == ("slow", (2, 3), ())
+    (only,) = explain_trace(build.trace({"num_processors": 8})).findings
+    assert (only.kind.name, only.processors, only.blocks) == ("slow", (2, 3), ())

@@ -38,6 +38,7 @@ from kprof.analysis.findings.thresholds import (
     MOSTLY_WITHIN,
     NEEDED_TOGETHER,
     OF_ONE_CLASS,
+    ONE_CAUSE,
     TOGETHER,
 )
 from kprof.analysis.replay.elastic import replay_of
@@ -89,6 +90,13 @@ def _is_rest_of(surplus: Candidate, other: Candidate) -> bool:
     can divide a tile."""
     is_same = bool(surplus.classes & other.classes)
     return is_same and _has_more_items(surplus) and _deals_out(other)
+
+
+def _is_same(one: Candidate, other: Candidate) -> bool:
+    """Whether both are about the same elements: blocks, and the SMs on which they always are."""
+    fewer, more = sorted((len(one.chosen), len(other.chosen)))
+    are_as_many = one.kind == other.kind and fewer >= ONE_CAUSE * more
+    return are_as_many and bool(np.isin(one.chosen, other.chosen).mean() >= ONE_CAUSE)
 
 
 def _has_many_more(candidate: Candidate) -> bool:
@@ -161,7 +169,9 @@ class Search:
             open_ones = [
                 i
                 for i in open_ones
-                if i != best and not _is_rest_of(candidates[best], candidates[i])
+                if i != best
+                and not _is_rest_of(candidates[best], candidates[i])
+                and not _is_same(candidates[best], candidates[i])
             ]
         return found
 

@@ -52,6 +52,8 @@ OF_ONE_CLASS: Final = 0.85
 OF_ONE_REGION: Final = 0.85
 # Most of one candidate lies in another from here on. judged: a majority.
 MOSTLY_WITHIN: Final = 0.5
+# Two candidates that share this part of their elements are one cause. judged: nearly all.
+ONE_CAUSE: Final = 0.9
 
 # Nothing gains more than the waits and the work that carry it. judged: rounding to a clock's steps.
 MOST_BEYOND_CARRIED: Final = 1.05
