@@ -357,9 +357,11 @@ def _no_waits(summary: Summary) -> Doubt | None:
 def _is_of_whole_programs(summary: Summary) -> bool:
     """Whether one rank has nothing but spans of whole kernels, as --inductor makes them: nobody
     could put a region into those."""
+    if len(summary.trace.ranks) > 1:
+        return False
     named = summary.frame("""SELECT bool_and(region = kernel) AS is_whole FROM
         (SELECT DISTINCT region, kernel FROM named_cells JOIN launches USING (rank, launch))""")
-    return len(summary.trace.ranks) == 1 and bool(named["is_whole"].eq(True).all())
+    return bool(named["is_whole"].eq(True).all())
 
 
 def _meets_only(summary: Summary) -> bool:

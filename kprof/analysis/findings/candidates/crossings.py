@@ -13,33 +13,37 @@ from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.spans import Floats, Ints
 
 
-def slow_crossings(one: Comparable, kind: str, hosts: Ints | None = None) -> list[Candidate]:
+def slow_crossings(one: Comparable, kind: str) -> list[Candidate]:
     """All links between groups, as one candidate of this kind: none of them gains anything as long
     as the others are slow.
 
-    Groups are `hosts`, the host of each rank: their network is slower by design. Without that,
-    ranks that are linked by fast transfers are one group, and all slow links have to cross from
+    Ranks that are linked by fast transfers are one group, and all slow links have to cross from
     group to group.
     """
     link, took, first, second = _seen_links(one)
     if len(link) == 0:
         return []
-    if hosts is None:
-        is_fast = took < SLOW_LINK * float(np.quantile(took, 0.1)) + one.bound_ns
-        num_ranks = int(one.basis.graph.launch_rank.max()) + 1
-        group = _groups(first[is_fast], second[is_fast], num_ranks)
-    else:
-        is_fast, group = hosts[first] == hosts[second], hosts
+    is_fast = took < SLOW_LINK * float(np.quantile(took, 0.1)) + one.bound_ns
+    num_ranks = int(one.basis.graph.launch_rank.max()) + 1
+    group = _groups(first[is_fast], second[is_fast], num_ranks)
     is_across = group[first] != group[second]
     are_all = is_fast.any() and (is_fast | is_across).all()
-    least = LEAST_LINKS if hosts is None else 1
-    if not are_all or (~is_fast).sum() < least:
+    if not are_all or (~is_fast).sum() < LEAST_LINKS:
         return []
-    usual_ns = float(np.median(took[is_fast]))
-    is_slower = float(np.median(took[~is_fast])) >= SLOW_NETWORK * usual_ns + one.bound_ns
-    if hosts is not None and not is_slower:
+    return _across(one, kind, group, float(np.median(took[is_fast])), took[link])
+
+
+def slow_network(one: Comparable, kind: str, hosts: Ints) -> list[Candidate]:
+    """All links between `hosts`, the host of each rank: they are slower by design."""
+    link, took, first, second = _seen_links(one)
+    is_within = hosts[first] == hosts[second]
+    if is_within.all() or not is_within.any():
         return []
-    return _across(one, kind, group, usual_ns, took[link], is_by_design=hosts is not None)
+    usual_ns, level = float(np.median(took[is_within])), float(np.median(took[~is_within]))
+    if level < SLOW_NETWORK * usual_ns + one.bound_ns:
+        return []
+    found = _across(one, kind, hosts, usual_ns, took[link])
+    return [replace(candidate, is_by_design=True) for candidate in found]
 
 
 def slow_ways(one: Comparable, kind: str, hosts: Ints) -> list[Candidate]:
@@ -93,7 +97,7 @@ def _groups(first: Ints, second: Ints, num_ranks: int) -> Ints:
 
 
 def _across(
-    one: Comparable, kind: str, group: Ints, usual_ns: float, took: Floats, *, is_by_design: bool
+    one: Comparable, kind: str, group: Ints, usual_ns: float, took: Floats
 ) -> list[Candidate]:
     """What links between these groups take beyond `usual_ns`, in regions that have transfers within
     a group, too: else nothing tells what those would take. `took` is by transfer that was seen what
@@ -112,8 +116,7 @@ def _across(
     if not (is_chosen & is_seen).any():
         return []
     level = float(np.median(took[is_chosen[is_seen]]))
-    found = _candidate(one, kind, chosen[is_chosen], usual_ns, level)
-    return [replace(found, is_by_design=is_by_design)]
+    return [_candidate(one, kind, chosen[is_chosen], usual_ns, level)]
 
 
 def _candidate(

@@ -8,7 +8,12 @@ import numpy as np
 
 from kprof.analysis.findings import words
 from kprof.analysis.findings.candidates.candidate import Basis, Candidate, Comparable, Place
-from kprof.analysis.findings.candidates.crossings import hosts_of, slow_crossings, slow_ways
+from kprof.analysis.findings.candidates.crossings import (
+    hosts_of,
+    slow_crossings,
+    slow_network,
+    slow_ways,
+)
 from kprof.analysis.findings.candidates.excess import (
     ALL,
     Cells,
@@ -51,14 +56,13 @@ class SlowTransfer(Kind):
         """Slow links, one by one, and all links between groups of ranks, or one way."""
         if comparable.family is not Family.TRAVEL:
             return []
-        alike = replace(comparable, basis=_alike(comparable.basis, comparable.chosen))
         hosts = hosts_of(comparable.basis.graph)
-        return [
-            *_slow_links(alike),
-            *slow_crossings(alike, self.name),
-            *slow_ways(alike, self.name, hosts),
-            *slow_crossings(comparable, self.name, hosts),
-        ]
+        alike = replace(comparable, basis=_alike(comparable.basis, comparable.chosen, hosts))
+        found = _slow_links(alike) + slow_crossings(alike, self.name)
+        if hosts.any():
+            found += slow_ways(alike, self.name, hosts)
+            found += slow_network(comparable, self.name, hosts)
+        return found
 
     def fact(self, finding: Finding) -> str:
         """Transfers from rank 1 to rank 2 are 3.0x slower than elsewhere"""
@@ -234,19 +238,19 @@ def _best_ns(elements: Elements, part: Ints, seen_ns: Floats) -> Floats:
     return np.where(is_seen, np.inf, best)
 
 
-def _alike(basis: Basis, chosen: Ints) -> Basis:
+def _alike(basis: Basis, chosen: Ints, hosts: Ints) -> Basis:
     """With what transfers took as if all were of one region and stayed on their host: against what
     is usual among their own.
 
     Where all of a region have one source or one destination, its links can only be compared with
     those of other regions; but never those between hosts with those within.
     """
-    elements, is_seen, host = basis.elements, basis.elements.is_seen[chosen], hosts_of(basis.graph)
+    elements, is_seen = basis.elements, basis.elements.is_seen[chosen]
     if not is_seen.any():
         return basis
     overall = _usual_ns(elements, chosen, np.inf)
     region = basis.graph.spans.region[elements.at[chosen]]
-    leaves = host[elements.first[chosen]] != host[elements.second[chosen]]
+    leaves = hosts[elements.first[chosen]] != hosts[elements.second[chosen]]
     factor = np.ones(len(chosen))
     for number in np.unique(region).tolist():
         here = region == number
