@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from foreign_files import DATA
+from under_way import until
 
 # Reads options as the real tool (4.8.1) does, runs the command, and writes a trace per process where that succeeds;
 # of a command that fails it leaves its data, which `postprocess` makes a trace of.
@@ -174,9 +174,7 @@ def test_a_signal_ends_the_command_too(tool, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not started.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    until(process, started.exists)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode == 143

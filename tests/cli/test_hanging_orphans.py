@@ -15,6 +15,7 @@ from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import Capture
 from kprof.hangs.lines import read_waits
 from planted_hangs.rank import SIZE_BYTES
+from under_way import until
 
 ROOT = Path(__file__).parents[2]
 NOT_LAUNCHED = "rank 1 has not launched call 1 of exchange"
@@ -74,9 +75,7 @@ def test_ranks_whose_kprof_was_killed_are_diagnosed_and_recovered(tmp_path: Path
         recording = subprocess.Popen(
             command("record", "-o", str(run), *workload), env=environment()
         )
-        while not waits_in_call_1(unfinished):
-            assert recording.poll() is None
-            time.sleep(0.02)
+        until(recording, lambda: waits_in_call_1(unfinished))
         recording.kill()
         recording.wait()
         said = asked(run)

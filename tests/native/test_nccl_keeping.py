@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from kprof.nccl.events import channels_of, resolve
 from kprof.nccl.keeping import SlowestCalls, slowest, snapshot
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import KEPT, read_rings, rings_in, write_kept
+from under_way import until
 
 __all__ = ["tools"]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
@@ -153,26 +153,23 @@ def test_sigusr1_saves_what_the_rings_hold(tools, tmp_path):
     with (tmp_path / "said").open("w") as said:
         process = subprocess.Popen([*command, *workload], stderr=said)
     try:
-        while not (
-            unfinished.exists()
-            and any(ring.num_events > 1 << 14 for ring in rings_in(memory_of(unfinished)))
-        ):
-            assert process.poll() is None
-            time.sleep(0.01)
+        until(
+            process,
+            lambda: (
+                unfinished.exists()
+                and any(ring.num_events > 1 << 14 for ring in rings_in(memory_of(unfinished)))
+            ),
+        )
         (ring,) = rings_in(memory_of(unfinished))
         process.send_signal(signal.SIGUSR1)
         # Until then its file grows under another name.
-        while "are saved" not in (tmp_path / "said").read_text():
-            assert process.poll() is None
-            time.sleep(0.01)
+        until(process, lambda: "are saved" in (tmp_path / "said").read_text())
         (kept,) = unfinished.glob(f"{KEPT}*")
         num_saved = (kept.stat().st_size - 143360) // 64
         # All of it is overwritten.
         (saved,) = rings_in(memory_of(unfinished))
-        num_events = saved.num_events
-        while rings_in(memory_of(unfinished))[0].num_events < num_events + (1 << 14):
-            assert process.poll() is None
-            time.sleep(0.01)
+        enough = saved.num_events + (1 << 14)
+        until(process, lambda: rings_in(memory_of(unfinished))[0].num_events >= enough)
         os.kill(ring.pid, signal.SIGTERM)
     finally:
         process.wait()

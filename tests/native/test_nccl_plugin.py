@@ -13,6 +13,7 @@ from nccl_host import build_host
 
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import Ring, rings_in
+from under_way import until
 
 KERNEL_CH, COLL, PHASE = 6, 1, 15
 
@@ -170,8 +171,7 @@ def test_killing_while_it_writes_leaves_a_ring_that_can_be_read(host, tmp_path):
     environment = os.environ | environment_for(build_plugin(), tmp_path, 1 << 20)
     process = subprocess.Popen([host, "7", "threads=1", "calls=100000000"], env=environment)
     try:
-        while not any(ring.num_lost for ring in rings_in(tmp_path)):
-            assert process.poll() is None
+        until(process, lambda: any(ring.num_lost for ring in rings_in(tmp_path)))
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

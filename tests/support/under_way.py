@@ -10,8 +10,21 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _LOOK_EVERY_S = 0.02
+
+
+def until(
+    process: subprocess.Popen[Any],
+    condition: Callable[[], bool],
+    errors: Callable[[], str] = lambda: "",
+) -> None:
+    """Wait for something that a process will do; fails if it ends before, with its `errors`."""
+    while not condition():
+        if process.poll() is not None and not condition():
+            raise AssertionError(f"exit {process.returncode}: {errors()}")
+        time.sleep(_LOOK_EVERY_S)
 
 
 class Recording:
@@ -47,10 +60,7 @@ class Recording:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something that kprof or a rank will do."""
-        while not condition():
-            if self.process.poll() is not None and not condition():
-                raise AssertionError(f"exit {self.process.returncode}: {self.errors()}")
-            time.sleep(_LOOK_EVERY_S)
+        until(self.process, condition, self.errors)
 
     def errors(self) -> str:
         """What kprof and the ranks wrote to stderr until now."""
