@@ -29,6 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.runs import ROOT
 
 PROGRAMS = ROOT / "tests" / "real" / "programs"
@@ -217,17 +218,11 @@ def shares(steps_ms: list[tuple[str, int, float]]) -> dict[str, Any]:
     ways = {way: [ms for each, _, ms in steps_ms if each == way] for way, _, _ in steps_ms}
     return {
         "steps": {way: len(each) for way, each in ways.items()},
-        "quartiles_ms": {way: quartiles(each) for way, each in ways.items()},
+        "step_ms": {way: harness.spread(each, 4) for way, each in ways.items()},
         "turns": {way: len(each) for way, each in longer.items()},
         "percent_longer": {way: round(statistics.median(each), 1) for way, each in longer.items()},
-        "percent_longer_quartiles": {way: quartiles(each) for way, each in longer.items()},
+        "percent_longer_spread": {way: harness.spread(each) for way, each in longer.items()},
     }
-
-
-def quartiles(values: list[float]) -> list[float]:
-    """Of one value or more, rounded."""
-    found = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    return [round(each, 4) for each in found]
 
 
 def main() -> None:
