@@ -136,7 +136,7 @@ _OF_FINDING: Final = (
     *("id", "kind", "sentence", "details", "advice"),
     *("ranks", "blocks", "places", "links", "hosts", "rail", "host_links"),
     *("region", "processors", "position", "calls", "costly_calls", "when", "period"),
-    *("gain_ns", "alone_ns", "interval_ns", "share", "together", "factor"),
+    *("gain_ns", "alone_ns", "interval_ns", "share", "together", "factor", "is_by_design"),
     *("waits", "evidence", "where_ns", "tracks"),
 )
 _TIMES_OF_FINDING: Final = ("gain_ns", "alone_ns", "interval_ns", "share")

@@ -14,6 +14,7 @@ from kprof.analysis.findings.doubts import doubts_of
 from kprof.analysis.wording import duration
 from kprof.capture.directory import event_schema
 from kprof.recording.launches.wanted import Wanted
+from kprof.report.machine import finding_row
 from kprof.report.page import to_html
 from kprof.trace import Trace
 from patterns import bodies
@@ -261,6 +262,23 @@ def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> 
             for item in range(2 if block < 4 else 0):
                 start = 100_000 * call + 20_300 + 2_100 * item
                 build.span(region="reduce", start_ns=start, duration_ns=2_000, **at)
-    (finding,) = analysis.find(Summary.of(build.trace())).findings
+    report = reports.build_from(Summary.of(build.trace()))
+    (finding,) = report.findings
     named = (finding.kind.name, finding.is_by_design)
     assert named == (("slow", False) if is_slow else ("uneven_blocks", True))
+    assert bool(reports.check_bars(report, ["findings>0"])) == is_slow
+    assert finding_row(finding)["is_by_design"] != is_slow
+
+
+def test_more_items_of_all_ranks_are_compared_with_other_calls() -> None:
+    build = TraceBuilder('REGION(G, "gemm", compute)', 2)
+    for call in range(15):
+        build.launch(call, "kernel", 4)
+        for rank, block, item in np.ndindex(2, 4, 8 if call % 5 == 4 else 2):
+            at = {"rank": rank, "block": block, "launch": call}
+            start = 100_000 * call + 2_100 * item
+            build.span(region="gemm", start_ns=start, duration_ns=2_000, **at)
+    (finding,) = analysis.find(Summary.of(build.trace())).findings
+    assert (
+        finding.fact == "All ranks have 4.0x as many items in gemm in every 5th call as in others"
+    )

@@ -97,7 +97,11 @@ class UnevenWork(Kind):
         if isinstance(finding.particulars, Particulars) and not regions:
             regions = listed(finding.particulars.regions)
         within = f" in {regions}" if regions else ""
-        return f"{where} {has} {times} as many items{within} as others{words.when(finding)}"
+        more, when = f"{where} {has} {times} as many items{within}", words.when(finding)
+        if finding.ranks or finding.blocks or not when:
+            return f"{more} as others{when}"
+        is_growing = finding.when is When.GROWING
+        return f"{more} as in the shortest{when}" if is_growing else f"{more}{when} as in others"
 
     def advice(self, finding: Finding) -> str:
         is_placed = bool(finding.ranks or finding.blocks)
