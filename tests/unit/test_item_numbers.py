@@ -18,7 +18,7 @@ from kprof.report.machine import finding_row
 from kprof.report.page import to_html
 from kprof.trace import Trace
 from patterns import bodies
-from patterns.machine import Await, Machine, Put, Steps, Track, Work
+from patterns.machine import Await, Idle, Machine, Put, Steps, Track, Work
 from recorded import analysed, recording
 from simulation import Cause, Kind, Scenario, Sizes, simulate
 from synthetic import TraceBuilder, with_rank_fields, with_ranks
@@ -118,6 +118,55 @@ def test_beside_a_slow_rank_of_a_mesh_the_one_with_most_neighbors_has_no_more_it
         machine.call(bodies.grid(machine, 3), body)
     found = analysis.find(Summary.of(machine.trace())).findings
     assert [(finding.kind.name, finding.ranks) for finding in found] == [("slow", (6,))]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_of_the_servers_of_a_job_has_more_items(times: int) -> None:
+    """Ranks 0-2 add up what ranks 3-6 push; rank 1 has so many times as many parts to add up."""
+    servers, workers = range(3), range(3, 7)
+
+    def body(me: Track) -> Steps:
+        others = workers if me.rank in servers else servers
+        if me.rank in workers:
+            yield Work("math", 3_000)
+            for server in servers:
+                yield Put("push", server, me.block, 150)
+        for other in others:
+            yield Await("pull" if me.rank in servers else "up-wait", other, me.block)
+        for _ in range(4 * (times if me.rank == 1 else 1) if me.rank in servers else 0):
+            yield Work("sum", 700)
+        for worker in workers if me.rank in servers else ():
+            yield Put("up", worker, me.block, 110)
+
+    machine = Machine(7, noise=0.05)
+    for _ in range(8):
+        machine.call(bodies.grid(machine, 4), body)
+    found = analysis.find(Summary.of(machine.trace())).findings
+    named = [("uneven_work", (1,), "sum")] if times > 1 else []
+    assert [(finding.kind.name, finding.ranks, finding.region) for finding in found] == named
+
+
+def test_the_first_of_three_stages_gets_from_nobody_in_the_first_round() -> None:
+    """Two chunks of layers on each of three ranks, one after the other: rank 0 sends no gradients of its
+    first chunk, and waits before each item."""
+
+    def body(me: Track) -> Steps:
+        for place in (me.rank + 3, me.rank):
+            for item in range(6):
+                slot = 8 * (6 * place + item) + me.block
+                if place < 5:
+                    yield Await("pull", (place + 1) % 3, slot)
+                if me.rank == 0:
+                    yield Idle(600)
+                yield Work("math", 1_800)
+                if place > 0:
+                    yield Put("push", (place - 1) % 3, slot - 48, 120)
+
+    machine = Machine(3, noise=0.05)
+    for _ in range(7):
+        machine.call(bodies.grid(machine, 3), body)
+    found = analysis.find(Summary.of(machine.trace())).findings
+    assert [(finding.kind.name, finding.ranks) for finding in found] == [("idle_gap", (0,))]
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -266,6 +315,7 @@ def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> 
     (finding,) = report.findings
     named = (finding.kind.name, finding.is_by_design)
     assert named == (("slow", False) if is_slow else ("uneven_blocks", True))
+    assert finding.blocks == ((9,) if is_slow else (0, 1, 2, 3))
     assert bool(reports.check_bars(report, ["findings>0"])) == is_slow
     assert finding_row(finding)["is_by_design"] != is_slow
 

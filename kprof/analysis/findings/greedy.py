@@ -29,6 +29,7 @@ from kprof.analysis.findings.thresholds import (
     ABOUT_AS_MUCH,
     LEAST_GAIN,
     LEAST_GAIN_ONCE,
+    LEAST_GAIN_RARE,
     LEAST_GAIN_TOGETHER,
     MANY_MORE,
     MOST_BEYOND_CARRIED,
@@ -270,7 +271,9 @@ class Search:
         self.has_chance = False
         for i, (candidate, _) in enumerate(self.candidates):
             # What took long once is chance more often than what comes again.
-            if is_once(self.basis, candidate) and totals[i] < LEAST_GAIN_ONCE * self.total_ns:
+            least = LEAST_GAIN_RARE if candidate.is_rare else LEAST_GAIN_ONCE
+            is_chance = candidate.is_rare or is_once(self.basis, candidate)
+            if is_chance and totals[i] < least * self.total_ns:
                 self.has_chance |= bool(totals[i] >= LEAST_GAIN * self.total_ns)
                 totals[i] = 0.0
         for i, (_, parts) in enumerate(self.candidates):

@@ -23,6 +23,8 @@ from kprof.analysis.replay.elements import Family
 LEAST_GAIN: Final = 0.03
 # The same for one place in one call. accuracy: rare spikes of lognormal noise gain up to 5 %.
 LEAST_GAIN_ONCE: Final = 0.06
+# The same for events that are few, but in nearly all calls. accuracy: rare spikes of noise.
+LEAST_GAIN_RARE: Final = 0.1
 # judged: nobody mends a ninth thing before measuring again.
 MOST_FINDINGS: Final = 8
 # A rank with so many times the items is named even where that costs little. judged: readers of the
@@ -248,6 +250,9 @@ MOST_LAUNCHES: Final = 0.5
 # Blocks whose number of items is another one in a call are so many, or two, where that stands out.
 # judged: of more it is how blocks take tiles from a counter.
 MOST_TO_SWING: Final = 0.1
+# Of so many ranks that alone do something, one may have more than the others. chance: of two, either
+# one may be the usual one.
+LEAST_PEERS: Final = 3
 # Tables show an excess of items from this ratio on; else these are handled elsewhere. judged.
 IS_MORE: Final = 1.2
 # Regions are named of which a rank has so many times as many. judged.

@@ -41,7 +41,8 @@ class Candidate:
     `classes` are those of the elements; `excess[call]` is the largest excess of a class there, a
     logarithm. `period` is the n of "every n-th element", else 0. One that `is_alone` is not joined
     with others that are alike; one that `counts_items` is about their number, not their length. One
-    that `is_by_design` comes last, and only where it costs more than all that is found.
+    that `is_by_design` comes last, and only where it costs more than all that is found. One that
+    `is_rare` is chance unless it gains much.
     """
 
     kind: str | None
@@ -56,6 +57,7 @@ class Candidate:
     is_alone: bool = False
     counts_items: bool = False
     is_by_design: bool = False
+    is_rare: bool = False
 
     @cached_property
     def calls(self) -> Bools:

@@ -34,6 +34,7 @@ from kprof.analysis.findings.thresholds import (
     MOST_SLOW_ITEMS,
     NEARLY_ALL_CALLS,
     NEARLY_ALL_COLD,
+    NOT_BY_CHANCE,
     OFTEN,
     OFTEN_BY_CHANCE,
     UNEVEN,
@@ -63,8 +64,9 @@ def outliers(
     least_places = least_places if _moves(one, is_out) else 1
     # All elements of a slow place take longer: they count as if it were as fast as the others.
     at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
+    is_rare = bool(is_out.mean() < LEAST_SLOW_ITEMS)
     are_everywhere = (
-        is_out.mean() >= LEAST_SLOW_ITEMS
+        not (is_rare and _in_few_calls(one, is_out))
         and _is_spread(one, is_out, at_base, least_places)
         and _is_mixed(one, is_out)
     )
@@ -91,7 +93,8 @@ def outliers(
             return []
     everywhere = (Place(ALL, ALL),)
     found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
-    return [without_chance(one.basis, replace(found, period=period, position=position))]
+    found = replace(found, period=period, position=position, is_rare=is_rare)
+    return [without_chance(one.basis, found)]
 
 
 def _moves(one: Comparable, is_out: Bools) -> bool:
@@ -103,6 +106,12 @@ def _moves(one: Comparable, is_out: Bools) -> bool:
     num_calls = np.count_nonzero(num_places)
     is_one = np.count_nonzero(num_places == 1) >= NEARLY_ALL_CALLS * num_calls
     return bool(is_one and num_calls >= OFTEN_BY_CHANCE * one.basis.num_calls)
+
+
+def _in_few_calls(one: Comparable, is_out: Bools) -> bool:
+    """Whether some calls have none, or there are few calls: then few elements are chance."""
+    calls = one.basis.elements.call[one.chosen[is_out]]
+    return len(np.unique(calls)) < max(NOT_BY_CHANCE, NEARLY_ALL_CALLS * one.basis.num_calls)
 
 
 def _on_one_rank(one: Comparable, kind: str, is_out: Bools) -> list[Candidate]:

@@ -14,6 +14,7 @@ from kprof.analysis.findings.thresholds import (
     LEAST_ELEMENTS,
     NEARLY_ALL_COLD,
 )
+from kprof.analysis.replay.columns import grouped_median
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.wording import ratio
 
@@ -28,29 +29,36 @@ class ColdStart(Kind):
     order = 0
 
     def candidates(self, comparable: Comparable) -> list[Candidate]:
-        """The first events, if nearly all of them take much longer than nearly all later ones."""
+        """The first events of the calls where nearly all of them take much longer than nearly all
+        later ones."""
         if comparable.family is not Family.OWN:
             return []
         elements, chosen, value = comparable.basis.elements, comparable.chosen, comparable.value_ns
-        is_first = elements.turn[chosen] == 0
-        # Enough tracks, and enough later events on each to compare with.
-        num_first = int(is_first.sum())
-        if num_first < LEAST_ELEMENTS or len(is_first) < (1 + LATER_THAN_COLD) * num_first:
+        call, is_first = elements.call[chosen], elements.turn[chosen] == 0
+        if is_first.all():
             return []
         usual_ns = max(float(np.median(value[~is_first])), comparable.least_ns)
-        cold_ns = float(np.median(value[is_first]))
-        is_slow = value > np.sqrt(COLD_RATIO) * usual_ns
-        is_cold = cold_ns >= COLD_RATIO * usual_ns and is_slow[is_first].mean() >= NEARLY_ALL_COLD
-        if not is_cold or is_slow[~is_first].mean() > 1 - NEARLY_ALL_COLD:
+        num_calls = comparable.basis.num_calls
+        of_call_ns = grouped_median(call[is_first], value[is_first], num_calls)
+        is_here = (of_call_ns >= COLD_RATIO * usual_ns)[call]
+        is_cold, is_later = is_here & is_first, is_here & ~is_first
+        # Enough tracks, and enough later events on each to compare with.
+        num_cold = int(is_cold.sum())
+        if num_cold < LEAST_ELEMENTS or is_later.sum() < LATER_THAN_COLD * num_cold:
             return []
-        saved_ns = value[is_first] * (1 - usual_ns / cold_ns)
-        value[is_first] -= saved_ns
-        excess = np.zeros(comparable.basis.num_calls)
-        excess[np.unique(elements.call[chosen[is_first]])] = np.log(cold_ns / usual_ns)
-        everywhere = (Place(ALL, ALL),)
-        first = chosen[is_first]
-        its = comparable.classes
-        return [Candidate(self.name, everywhere, its, excess, first, saved_ns, is_alone=True)]
+        is_slow = value > np.sqrt(COLD_RATIO) * usual_ns
+        if (
+            is_slow[is_cold].mean() < NEARLY_ALL_COLD
+            or is_slow[is_later].mean() > 1 - NEARLY_ALL_COLD
+        ):
+            return []
+        cold_ns = float(np.median(value[is_cold]))
+        saved_ns = value[is_cold] * (1 - usual_ns / cold_ns)
+        value[is_cold] -= saved_ns
+        excess = np.zeros(num_calls)
+        excess[call[is_cold]] = np.log(cold_ns / usual_ns)
+        what = (Place(ALL, ALL),), comparable.classes, excess, chosen[is_cold], saved_ns
+        return [Candidate(self.name, *what, position="first", is_alone=True)]
 
     def fact(self, finding: Finding) -> str:
         """The first expert on every track is 4.0x slower than later ones"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -18,16 +19,20 @@ from kprof.analysis.replay.elements import Family
 from kprof.analysis.summary import Summary
 from kprof.analysis.wording import percent
 
+_MOST_LISTED: Final = 64
+
 
 @dataclass(frozen=True)
 class Particulars:
     """Of `launched` blocks, how many have the region: in the launch with the fewest of them and in
-    that with the most; and how many have most of it, in the launch in the middle."""
+    that with the most; and how many have most of it, in the launch in the middle. `blocks` where
+    the same few have it in every launch."""
 
     least: int
     most: int
     with_most: int
     launched: int
+    blocks: tuple[int, ...] = ()
 
 
 class UnevenBlocks(Kind):
@@ -46,7 +51,9 @@ class UnevenBlocks(Kind):
 
     def looked_up(self, summary: Summary, finding: Finding) -> Finding:
         """How many blocks work on the region."""
-        return replace(finding, particulars=_blocks_at_work(summary, finding.region))
+        at_work = _blocks_at_work(summary, finding.region)
+        blocks = at_work.blocks if at_work else finding.blocks
+        return replace(finding, blocks=blocks, particulars=at_work)
 
     def shown_at(self, summary: Summary, finding: Finding, ordinal: int) -> Where:
         """The busiest block above an idle one."""
@@ -119,6 +126,7 @@ def _blocks_at_work(summary: Summary, region: str | None) -> Particulars | None:
             seen AS (SELECT rank, launch, max(block) + 1 AS blocks FROM tracks GROUP BY ALL)
         SELECT count(*) AS used,
             count(*) FILTER (before < {MOST_OF_WORK} * total) AS most,
+            list(block ORDER BY block)[:{_MOST_LISTED + 1}] AS blocks,
             greatest(any_value(s.blocks), coalesce(any_value(l.num_blocks), 0)) AS launched
         FROM added JOIN seen s USING (rank, launch)
             LEFT JOIN launches l USING (rank, launch)
@@ -128,9 +136,13 @@ def _blocks_at_work(summary: Summary, region: str | None) -> Particulars | None:
     if table.empty:
         return None
     middle = (len(table) - 1) // 2
+    blocks = {tuple(int(block) for block in listed) for listed in table["blocks"]}
+    most, launched = int(table["used"].max()), int(table["launched"].iloc[middle])
+    are_same = len(blocks) == 1 and most <= min(_MOST_LISTED, launched // 2)
     return Particulars(
         least=int(table["used"].min()),
-        most=int(table["used"].max()),
+        most=most,
         with_most=int(table["most"].iloc[middle]),
-        launched=int(table["launched"].iloc[middle]),
+        launched=launched,
+        blocks=blocks.pop() if are_same else (),
     )

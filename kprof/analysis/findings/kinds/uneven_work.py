@@ -30,6 +30,7 @@ from kprof.analysis.findings.thresholds import (
     FEW,
     FLOOR,
     GROUP,
+    LEAST_PEERS,
     MOST_TO_SWING,
     NEARLY_ALL_CALLS,
     OTHER_SIZES,
@@ -147,16 +148,32 @@ def _surplus(one: Comparable) -> list[Candidate]:
     spans, elements = one.basis.graph.spans, one.basis.elements
     ranks = np.unique(elements.first[one.chosen])
     peer = spans.peer[elements.at[one.chosen]]
-    if len(ranks) < len(np.unique(one.basis.graph.launch_rank)) or _is_by_neighbors(one, peer):
+    is_role = len(ranks) < len(np.unique(one.basis.graph.launch_rank))
+    if is_role and not _have_as_many_neighbors(spans, ranks):
         # What only some of the ranks do is shared out by role: the inner ones of a tree have
         # children.
+        return []
+    if _is_by_neighbors(one, peer):
         return []
     # Others are not selected, or not recorded. Where ranks send, what follows a wait is an item of
     # the rank waited for; else they may wait for whoever is late, and more often for a slow one.
     is_its = spans.names_peer[elements.at[one.chosen]] | ("send" in spans.categories)
     is_here = np.isin(peer, one.basis.graph.launch_rank) & is_its
     found = _of_places(one, one.chosen, elements.second[one.chosen]) + _of_more_blocks(one)
-    return found + _of_peers(one, one.chosen[is_here], peer[is_here])
+    return found if is_role else found + _of_peers(one, one.chosen[is_here], peer[is_here])
+
+
+def _have_as_many_neighbors(spans: Spans, ranks: Ints) -> bool:
+    """Whether three ranks or more send to, and get data from, as many others each: they are peers,
+    like the servers of a job, and no stages."""
+    sends = np.flatnonzero(spans.is_of("send") & (spans.peer >= 0))
+    gets = np.flatnonzero(spans.send >= 0)
+    sources = spans.rank[spans.send[gets]]
+    counts = []
+    for own, other in ((spans.rank[sends], spans.peer[sends]), (spans.rank[gets], sources)):
+        pairs, _ = grouped(own, other)
+        counts.append(np.bincount(own[pairs], minlength=int(ranks.max()) + 1)[ranks])
+    return len(ranks) >= LEAST_PEERS and all(np.ptp(count) == 0 < count[0] for count in counts)
 
 
 def _is_by_neighbors(one: Comparable, peer: Ints) -> bool:
@@ -279,8 +296,11 @@ def _places_with_more(
 
 def _without_sizes(deviations: list[Deviation], num_ranks: int, num_calls: int) -> list[Deviation]:
     """Deviations but for what all ranks have at once, where that is in many calls: these are of
-    another size, and there is nothing to balance."""
+    another size, and there is nothing to balance. Nor is there where most ranks have more than the
+    few others: the first stage of a pipeline gets from nobody."""
     of_ranks = [one for one in deviations if one.first != ALL and one.second == ALL]
+    num_with_more = np.sum([one.calls for one in of_ranks], axis=0)
+    are_most = (2 * num_with_more > num_ranks) & (num_with_more < num_ranks)
     common = np.zeros(num_calls)
     if len(of_ranks) == num_ranks:
         common = np.min([one.excess for one in of_ranks], axis=0)
@@ -290,7 +310,7 @@ def _without_sizes(deviations: list[Deviation], num_ranks: int, num_calls: int) 
     for one in deviations:
         if one.second == ALL and one.first != ALL:
             excess = one.excess - common
-            is_its = excess > np.where(common > 0, GROUP, 0.0)
+            is_its = ~are_most & (excess > np.where(common > 0, GROUP, 0.0))
             apart.append(replace(one, excess=excess, calls=one.calls & is_its))
         elif one.second != ALL or one.calls.sum() <= OTHER_SIZES * num_calls:
             apart.append(one)
