@@ -83,3 +83,34 @@ def test_four_later_events_tell_a_cold_start(num_turns: int, num_found: int) -> 
 def test_slow_events_elsewhere_are_no_cold_start(slow_turns: tuple[int, ...]) -> None:
     names = [finding.kind.name for finding in findings_of(cold_start(slow_turns))]
     assert names == ["slow_events"]
+
+
+@pytest.mark.parametrize("is_lock", [True, False])
+def test_a_lock_may_be_declared_as_a_wait(is_lock: bool) -> None:
+    """Block 5 of 12 holds a lock for 2,200 ns, the others for 200; or all wait for something that nobody
+    recorded, and then block 5 works as long."""
+    build = TraceBuilder(
+        'REGION(R_ADD, "add", compute)\nREGION(R_TURN, "turn", wait)\nREGION(R_PUT, "put", compute)',
+        1,
+    )
+    for launch in range(8):
+        build.launch(launch, "kernel", 12)
+        free_ns = 0
+        for turn in range(12):
+            block = (turn + 5 * launch) % 12
+            begin_ns, came_ns = 1_000_000 * launch, 1_000_000 * launch + 1_000 + 37 * turn
+            got_ns = max(came_ns, free_ns) + 25 if is_lock else came_ns + 500 + 311 * turn % 1_777
+            free_ns = got_ns + (2_200 if block == 5 else 200) + (7 * turn + launch) % 11
+            at = {"rank": 0, "block": block, "launch": launch}
+            build.span(region="add", start_ns=begin_ns, duration_ns=came_ns - begin_ns, **at)
+            build.span(region="turn", start_ns=came_ns, duration_ns=got_ns - came_ns, **at)
+            build.span(region="put", start_ns=got_ns, duration_ns=free_ns - got_ns, **at)
+    found = findings_of(build)
+    if is_lock:
+        (finding,) = found
+        named = (finding.kind.name, finding.blocks, finding.region)
+        assert named == ("slow", (5,), "put")
+        # Also where block 5 is not the last one.
+        assert len(finding.costly_calls) == 8
+    else:
+        assert all(len(finding.costly_calls) < 8 for finding in found)

@@ -250,8 +250,8 @@ MOST_LAUNCHES: Final = 0.5
 # Blocks whose number of items is another one in a call are so many, or two, where that stands out.
 # judged: of more it is how blocks take tiles from a counter.
 MOST_TO_SWING: Final = 0.1
-# Of so many ranks that alone do something, one may have more than the others. chance: of two, either
-# one may be the usual one.
+# Of so many ranks that alone do something, one may have more than the others. chance: of two,
+# either one may be the usual one.
 LEAST_PEERS: Final = 3
 # Tables show an excess of items from this ratio on; else these are handled elsewhere. judged.
 IS_MORE: Final = 1.2

@@ -1,9 +1,11 @@
 """Who holds a lock when, and who gets it next.
 
 Spans of category sync take a lock if they end one after the other; several spans that end at once
-are barriers of single blocks. The holder keeps the lock for some of the spans that follow. If the
-recorded holders got the lock in the order in which they came, a replay serves it first come, first
-served. If not, the next holder cannot be predicted, and the recorded order stays.
+are barriers of single blocks. So do waits that name nobody, where each of them ends as soon as the
+one before has done something: who writes a kernel may call that a wait. The holder keeps the lock
+for some of the spans that follow. If the recorded holders got the lock in the order in which they
+came, a replay serves it first come, first served. If not, the next holder cannot be predicted, and
+the recorded order stays.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from kprof.analysis.replay.spans import Bools, Floats, Ints, Spans
 # the holder got it.
 LEAST_PART_SEEN: Final = 10
 _LEAST_PART_OF_HANDING_ON: Final = 0.25
+# Of waits: so many, and this part of them, show that a lock is handed on.
+_ENOUGH_HANDED_ON: Final = 8
+_NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ def locks_of(spans: Spans, barrier: Ints) -> Locks:
     """The locks of some calls. Spans in a `barrier` take none."""
     nothing = np.full(len(spans), -1, dtype=np.int64)
     locks = Locks(nothing.copy(), np.zeros(len(spans), dtype=bool), nothing.copy(), nothing.copy())
-    chosen = np.flatnonzero(spans.is_of("sync") & (barrier < 0) & (spans.send < 0))
+    is_sync = spans.is_of("sync")
+    chosen = np.flatnonzero((is_sync | _names_nobody(spans)) & (barrier < 0) & (spans.send < 0))
     if len(chosen) < 2:
         return locks
     key = spans.call[chosen] << 44 | spans.rank[chosen] << 28 | spans.region[chosen] << 16
@@ -49,7 +55,12 @@ def locks_of(spans: Spans, barrier: Ints) -> Locks:
     duration = spans.end - spans.start
     shortest = shortest_of(spans.region, duration.astype(float))
     is_long = duration > 2 * shortest + 1
-    holders = [members for members in groups if _leave_in_turn(spans, members, shortest)]
+    holders = [
+        members
+        for members in groups
+        if _leave_in_turn(spans, members, shortest)
+        and (is_sync[members[0]] or _is_handed_on(spans, members, is_long, shortest))
+    ]
     for members in holders:
         _hand_on(spans, members.tolist(), is_long, locks)
     _queue_up(spans, holders, barrier, locks)
@@ -63,6 +74,26 @@ def _leave_in_turn(spans: Spans, members: Ints, shortest: Floats) -> bool:
     return len(apart) > 0 and bool(
         np.median(apart) >= _LEAST_PART_OF_HANDING_ON * shortest[members[0]]
     )
+
+
+def _names_nobody(spans: Spans) -> Bools:
+    """Which waits are of regions of which none has a peer or a send."""
+    has_other = spans.names_peer | (spans.send >= 0)
+    others = np.bincount(spans.region, weights=has_other, minlength=len(spans.region_names))
+    return spans.is_of("wait") & (others[spans.region] == 0)
+
+
+def _is_handed_on(spans: Spans, members: Ints, is_long: Bools, shortest: Floats) -> bool:
+    """Whether nearly all long waits end as soon as the holder before has done its work: twice the
+    time in which a free lock is taken, at most."""
+    after = []
+    for holder, waiter in itertools.pairwise(members.tolist()):
+        last = _last_held(spans, holder, int(spans.end[waiter]), len(spans))
+        if is_long[waiter] and last != holder:
+            after.append(spans.end[waiter] - spans.end[last])
+    is_enough = len(after) >= _ENOUGH_HANDED_ON
+    soon_ns = 2 * max(float(shortest[members[0]]), spans.step_ns)
+    return is_enough and bool(np.mean(np.array(after) <= soon_ns) >= _NEARLY_ALL)
 
 
 def _hand_on(spans: Spans, members: list[int], is_long: Bools, locks: Locks) -> None:
