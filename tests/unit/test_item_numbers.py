@@ -190,6 +190,27 @@ def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has(times:
     assert [(finding.kind.name, finding.ranks) for finding in found] == named
 
 
+def test_of_calls_of_five_sizes_a_third_may_be_of_the_larger_ones() -> None:
+    """Every call does five steps, and keeps so many of them."""
+    sizes = [2, 2, 2, 2, 2, 2, 1, 5, 2, 3, 1, 4, 2, 5, 1, 3, 2, 1, 3]
+    machine = Machine(5, noise=0.05)
+
+    def body(me: Track) -> Steps:
+        for _ in range(5):
+            yield Work("math", 800)
+        for i in (1, 2, 3, 4):
+            yield Put("push", (me.rank + i) % 5, me.block, 150)
+        for i in (1, 2, 3, 4):
+            yield Await("pull", (me.rank - i) % 5, me.block)
+        for _ in range(sizes[me.call]):
+            yield Work("load", 500)
+
+    for _ in sizes:
+        machine.call(bodies.grid(machine, 6), body)
+    found = analysis.find(Summary.of(machine.trace())).findings
+    assert [finding.sentence for finding in found] == []
+
+
 def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> None:
     """Every block takes one tile of four steps, one in five takes a second one, and in every call
     another block takes one of 20."""

@@ -284,7 +284,7 @@ def _places_with_more(
     floor_ns = FLOOR * one.basis.call_ns
     deviations, _ = find_deviations(cells, floor_ns, one.basis.num_calls, 0.0, 0.5)
     swing = _swing(count)
-    apart = _without_sizes(deviations, len(np.unique(count.first)), one.basis.num_calls)
+    apart = _without_sizes(deviations, count, one.basis.num_calls)
     for deviation in _as_counted(apart, count):
         if swing > 0 and ALL not in (deviation.first, deviation.second):
             deviation = _beyond(swing, deviation)
@@ -294,11 +294,12 @@ def _places_with_more(
             yield deviation, is_in_cell[cell]
 
 
-def _without_sizes(deviations: list[Deviation], num_ranks: int, num_calls: int) -> list[Deviation]:
+def _without_sizes(deviations: list[Deviation], count: Cells, num_calls: int) -> list[Deviation]:
     """Deviations but for what all ranks have at once, where that is in many calls: these are of
     another size, and there is nothing to balance. Nor is there where most ranks have more than the
     few others: the first stage of a pipeline gets from nobody."""
     of_ranks = [one for one in deviations if one.first != ALL and one.second == ALL]
+    num_ranks = len(np.unique(count.first))
     num_with_more = np.sum([one.calls for one in of_ranks], axis=0)
     are_most = (2 * num_with_more > num_ranks) & (num_with_more < num_ranks)
     common = np.zeros(num_calls)
@@ -312,9 +313,18 @@ def _without_sizes(deviations: list[Deviation], num_ranks: int, num_calls: int) 
             excess = one.excess - common
             is_its = ~are_most & (excess > np.where(common > 0, GROUP, 0.0))
             apart.append(replace(one, excess=excess, calls=one.calls & is_its))
-        elif one.second != ALL or one.calls.sum() <= OTHER_SIZES * num_calls:
+        elif one.second != ALL or not _are_sizes(one, count, num_calls):
             apart.append(one)
     return apart
+
+
+def _are_sizes(of_all: Deviation, count: Cells, num_calls: int) -> bool:
+    """Whether calls in which all places have more are larger ones: many are, or the others are of
+    several sizes, too."""
+    size = grouped_median(count.call, count.count, num_calls)
+    others = size[~of_all.calls & ~np.isnan(size)]
+    are_many = of_all.calls.sum() > OTHER_SIZES * num_calls
+    return bool(are_many or (len(others) and others.max() > UNEVEN * others.min()))
 
 
 def _swing(count: Cells) -> float:
