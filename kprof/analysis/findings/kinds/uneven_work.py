@@ -18,6 +18,7 @@ from kprof.analysis.findings.candidates.excess import (
     find_deviations,
     members,
 )
+from kprof.analysis.findings.candidates.neighbors import have_as_many_neighbors, is_by_neighbors
 from kprof.analysis.findings.counts import (
     ItemCounts,
     item_counts,
@@ -30,7 +31,6 @@ from kprof.analysis.findings.thresholds import (
     FEW,
     FLOOR,
     GROUP,
-    LEAST_PEERS,
     MOST_TO_SWING,
     NEARLY_ALL_CALLS,
     OTHER_SIZES,
@@ -149,11 +149,11 @@ def _surplus(one: Comparable) -> list[Candidate]:
     ranks = np.unique(elements.first[one.chosen])
     peer = spans.peer[elements.at[one.chosen]]
     is_role = len(ranks) < len(np.unique(one.basis.graph.launch_rank))
-    if is_role and not _have_as_many_neighbors(spans, ranks):
+    if is_role and not have_as_many_neighbors(spans, ranks):
         # What only some of the ranks do is shared out by role: the inner ones of a tree have
         # children.
         return []
-    if _is_by_neighbors(one, peer):
+    if is_by_neighbors(one, peer):
         return []
     # Others are not selected, or not recorded. Where ranks send, what follows a wait is an item of
     # the rank waited for; else they may wait for whoever is late, and more often for a slow one.
@@ -161,47 +161,6 @@ def _surplus(one: Comparable) -> list[Candidate]:
     is_here = np.isin(peer, one.basis.graph.launch_rank) & is_its
     found = _of_places(one, one.chosen, elements.second[one.chosen]) + _of_more_blocks(one)
     return found if is_role else found + _of_peers(one, one.chosen[is_here], peer[is_here])
-
-
-def _have_as_many_neighbors(spans: Spans, ranks: Ints) -> bool:
-    """Whether three ranks or more send to, and get data from, as many others each: they are peers,
-    like the servers of a job, and no stages."""
-    sends = np.flatnonzero(spans.is_of("send") & (spans.peer >= 0))
-    gets = np.flatnonzero(spans.send >= 0)
-    sources = spans.rank[spans.send[gets]]
-    counts = []
-    for own, other in ((spans.rank[sends], spans.peer[sends]), (spans.rank[gets], sources)):
-        pairs, _ = grouped(own, other)
-        counts.append(np.bincount(own[pairs], minlength=int(ranks.max()) + 1)[ranks])
-    return len(ranks) >= LEAST_PEERS and all(np.ptp(count) == 0 < count[0] for count in counts)
-
-
-def _is_by_neighbors(one: Comparable, peer: Ints) -> bool:
-    """Whether some ranks have more because they have more peers.
-
-    So have those inside a plane whose ranks exchange their edges, or those of a mesh. Every pair of
-    ranks has the same number in every block of every call: who routes items, or has more of them,
-    has not.
-    """
-    rank, block = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
-    call = one.basis.elements.call[one.chosen]
-    pairs, _ = grouped(rank, peer)
-    units, _ = grouped(call, block)
-    cells, cell = grouped(call, block, rank, peer)
-    is_even = len(cells) == len(pairs) * len(units) and len(set(np.bincount(cell).tolist())) == 1
-    return is_even or _is_as_many_for_each(one)
-
-
-def _is_as_many_for_each(one: Comparable) -> bool:
-    """Whether every block has as many items for each of the ranks to which its rank sends: items
-    that get data ready name no peer."""
-    spans, elements, chosen = one.basis.graph.spans, one.basis.elements, one.chosen
-    sends = np.flatnonzero(spans.is_of("send") & (spans.peer >= 0))
-    pairs, _ = grouped(spans.rank[sends], spans.peer[sends])
-    neighbors = np.bincount(spans.rank[sends[pairs]], minlength=int(elements.first.max()) + 1)
-    units, unit = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
-    of_unit = neighbors[elements.first[chosen[units]]]
-    return bool(of_unit.all()) and len(set((np.bincount(unit) / of_unit).tolist())) == 1
 
 
 def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
