@@ -6,11 +6,17 @@ recorder that is off.
 Both call `launch` for a kernel of 304 blocks, one after the other in turns, on the CPU target;
 nothing is run. The least of all repeats is what the code takes, the median what a machine that also
 does other things makes of it.
+
+`whole_programs` are launches as `kprof record --inductor` makes them, without the kernel, beside the
+same ones without kprof. They come one after the other ("warm"), or after a look at so many objects
+and so much memory that the caches hold something else, as in a program that does more than launch
+("cold"). Needs torch and Triton.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import platform
 import statistics
@@ -20,11 +26,16 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
 
 from kprof.recording.launcher.record import session
 from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.retention import Retention
+from kprof.regions import RegionTable
 
 
 def plain(recorder: AnyRecorder, num_launches: int) -> None:
@@ -66,6 +77,69 @@ def measure(num_launches: int, repeats: int) -> dict[str, dict[str, float]]:
                     took_us = time_us(way, each, num_launches)
                     times.setdefault(f"{name}, {state}", []).append(took_us)
         recorder.close()
+    return _spreads(times)
+
+
+# A model launches many kernels in turn; the first one begins a call.
+_NUM_KERNELS: Final = 20
+# Blocks in x, y and z, the stream, what is launched, and a kernel's arguments.
+_ARGUMENTS: Final = (304, 1, 1, 0, "function", "metadata", 1, 2, 3, 4)
+_RETENTIONS: Final = {"one arena": Retention(), "drain": Retention(drain=True)}
+# More than the second-level cache of a core.
+_NUM_COLD_OBJECTS: Final = 8_000
+_COLD_BYTES: Final = 1 << 20
+
+
+def _launch(*_: Any) -> None:
+    """In place of the runner that launches a kernel."""
+
+
+def _runners(recorder: Recorder) -> list[Callable[..., object]]:
+    """Those of `kprof record --inductor`, for each kernel."""
+    from kprof.triton import inductor
+
+    copies = []
+    for number in range(_NUM_KERNELS):
+        name = f"triton_poi_fused_{number}"
+        regions: Any = SimpleNamespace(table=RegionTable.of([name]))
+        copies.append(inductor._Copy(None, name, regions, recorder))
+    return [inductor._runner_of(each, _launch, _launch, sys.exit) for each in copies]
+
+
+def measure_whole(repeats: int) -> dict[str, dict[str, float]]:
+    """The same for whole programs, by retention and state of the caches."""
+    times: dict[str, list[float]] = {}
+    objects = [SimpleNamespace(number=number) for number in range(_NUM_COLD_OBJECTS)]
+    memory = np.ones(_COLD_BYTES // 8)
+    with tempfile.TemporaryDirectory() as folder, session(Path(folder) / "run.kprof") as directory:
+        recorders = [
+            Recorder(directory, rank=rank, world_size=len(_RETENTIONS), retention=retention)
+            for rank, retention in enumerate(_RETENTIONS.values())
+        ]
+        ways = {"no kprof": [_launch] * _NUM_KERNELS}
+        ways |= dict(zip(_RETENTIONS, map(_runners, recorders), strict=True))
+        for repeat in range(repeats):
+            for name, runners in ways.items():
+                for is_timed in (False, True):
+                    begin_ns = time.perf_counter_ns()
+                    for run in runners:
+                        run(*_ARGUMENTS)
+                    took_us = (time.perf_counter_ns() - begin_ns) / len(runners) / 1e3
+                    times.setdefault(f"{name}, warm", []).extend([took_us] * is_timed)
+                run = runners[repeat % len(runners)]
+                memory.sum() + sum(each.number for each in objects)
+                begin_ns = time.perf_counter_ns()
+                run(*_ARGUMENTS)
+                took_us = (time.perf_counter_ns() - begin_ns) / 1e3
+                times.setdefault(f"{name}, cold", []).append(took_us)
+            for recorder in recorders if repeat % 10 == 0 else ():
+                recorder.flush()
+        for recorder in recorders:
+            recorder.close()
+    return _spreads(times)
+
+
+def _spreads(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     return {
         name: {
             "min_us": round(min(us), 3),
@@ -92,6 +166,8 @@ def main() -> None:
         "repeats": arguments.repeats,
         "per_launch": measure(arguments.launches, arguments.repeats),
     }
+    if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
+        figures["whole_programs"] = measure_whole(arguments.repeats)
     print(json.dumps(figures, indent=1))
 
 

@@ -142,6 +142,10 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
     graphs.capture_begin, graphs.capture_end, graphs.replay = capture_begin, capture_end, replay
 
 
+# Launches a kernel: the blocks in x, y and z, the stream, and more.
+Runner = Callable[..., object]
+
+
 class _Unrecorded(Exception):
     """This launch is Inductor's."""
 
@@ -245,17 +249,17 @@ class _Copy:
     """An instrumented kernel, and the numbers that each of its launches needs."""
 
     def __init__(self, kernel: Any, name: str, regions: Regions, recorder: AnyRecorder) -> None:
-        self.kernel = kernel
-        self.name, self._table, self._recorder = name, regions.table, recorder
+        self.kernel, self.name, self.recorder = kernel, name, recorder
+        self._table = regions.table
         # By the number of blocks: the words of launch 0 with chunk 0, and what they are made for.
         self._prepared: dict[int, tuple[Words, Arena, tuple[int, int]]] = {}
 
     def words(self, x: int, y: int, z: int) -> Words:
         """For the next launch on this grid; raises _Unrecorded if it is not recorded."""
         num_blocks = x * y * z
-        placed = self._recorder.launch_whole(self.name, self._table, num_blocks)
+        placed = self.recorder.launch_whole(self.name, self._table, num_blocks)
         if placed is None:
-            launch = self._recorder.launch(
+            launch = self.recorder.launch(
                 self.name, self._table, num_blocks=num_blocks, shares_chunks=True
             )
             if launch.arena == 0:
@@ -314,8 +318,22 @@ def _launcher(tuner: Any, recorder: AnyRecorder) -> FunctionType:
     note_launcher(copy.name, launcher, getattr(tuner.device_props, "warp_size", None))
     if getattr(launcher, "_is_static", False) != getattr(original, "_is_static", False):
         raise RecorderError("torch would launch its copy in another way")
-    run, run_original = launcher.__globals__["runner"], _runner(original)
-    name, words, leaves_out = copy.name, copy.words, recorder.leaves_out
+    run = launcher.__globals__["runner"]
+    runner = _runner_of(copy, run, _runner(original), partial(_tell, tuner))
+    scope = {**launcher.__globals__, "runner": runner}
+    ours = FunctionType(original.__code__, scope, original.__name__, original.__defaults__)
+    ours.__dict__.update(original.__dict__)
+    # Newer versions of torch take the runner out of a launcher that has this.
+    ours.__dict__.pop("_is_static", None)
+    ours.__dict__[_ORIGINAL] = original
+    return ours
+
+
+def _runner_of(
+    copy: _Copy, run: Runner, run_original: Runner, tell: Callable[[Exception], None]
+) -> Runner:
+    """A runner that launches the copy with `run`, where the launch is recorded."""
+    name, words, leaves_out = copy.name, copy.words, copy.recorder.leaves_out
     has_failed = False
 
     def runner(x: int, y: int, z: int, *rest: Any) -> None:
@@ -329,24 +347,18 @@ def _launcher(tuner: Any, recorder: AnyRecorder) -> FunctionType:
             except Exception as error:
                 # What can fail comes before the copy runs on the GPU.
                 has_failed = True
-                _tell(tuner, error)
+                tell(error)
             else:
                 return
         run_original(x, y, z, *rest)
 
-    scope = {**launcher.__globals__, "runner": runner}
-    ours = FunctionType(original.__code__, scope, original.__name__, original.__defaults__)
-    ours.__dict__.update(original.__dict__)
-    # Newer versions of torch take the runner out of a launcher that has this.
-    ours.__dict__.pop("_is_static", None)
-    ours.__dict__[_ORIGINAL] = original
-    return ours
+    return runner
 
 
-def _runner(launcher: Any) -> Callable[..., object]:
+def _runner(launcher: Any) -> Runner:
     """The runner of Inductor's launcher for arguments that the launcher of a copy passes."""
     scope = launcher.__globals__
-    run: Callable[..., object] = scope["runner"]
+    run: Runner = scope["runner"]
     if "function" not in scope:
         return run
 
