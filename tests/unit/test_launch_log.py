@@ -19,6 +19,8 @@ from kprof.recording.arenas.ledger import Ledger, launches_in
 from kprof.recording.launches import launch_log
 from kprof.recording.launches.launch_log import LaunchLog
 from kprof.recording.launches.wanted import Wanted
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention import keeping
 from kprof.regions import RegionTable
 
 SIZES = (4, 64, 0)
@@ -99,6 +101,58 @@ def test_numbers_of_replays_are_no_launches() -> None:
     assert numbers(log) == [0, replays[-1] + 1]
     assert [each.ordinal for each in log.waiting()] == [0, 1]
     assert log.region_ids.num_launches == log.end == replays[-1] + 2
+
+
+def test_the_table_of_a_launch_is_read_from_its_row() -> None:
+    """Also when the row is forgotten, and used again: a captured launch is replayed later."""
+    log, tables = LaunchLog(["work"]), [RegionTable.of([name]) for name in ("one", "two")]
+    plans = [log.plan("dispatch", *SIZES, table) for table in tables]
+    ids, last = log.region_ids, NUM_ROWS + 3
+    idxs = [plan.table_idx for plan in plans]
+    for number in range(last):
+        log.add(plans[number % 2])
+    assert ids.table_of_launch == {number: idxs[number % 2] for number in range(last)}
+    assert ids.add_launch(idxs[1]) == last
+    assert log.add(plans[0]) == last + 1
+    for _ in range(2):
+        log.forget(last + 1)
+        ids.forget(last, captured=[1])
+        expected = {1: idxs[1], last: idxs[1], last + 1: idxs[0]}
+        assert ids.table_of_launch == expected
+    assert ids.num_launches == last + 2
+
+
+def test_what_is_saved_has_no_launches_that_came_later(tmp_path: Path) -> None:
+    """Its rows were read before."""
+    with kprof.session(tmp_path / "run.kprof"):
+        recorder = kprof.recorder(["work"], rank=0, world_size=1)
+        assert isinstance(recorder, Recorder)
+        recorder.launch("dispatch", num_blocks=4)
+        saved = keeping._copy_while_used(recorder._keeper.decoder).region_ids
+        recorder.launch("dispatch", num_blocks=4)
+        assert list(saved.table_of_launch) == [0]
+        assert saved.add_launch(0) == 1
+
+
+def test_a_row_that_another_thread_stores_late_is_read_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = LaunchLog(["work"])
+    plan, make_room = log.plan("dispatch", *SIZES), log._room_for
+    known: list[dict[int, int]] = []
+
+    def room_for(number: int) -> tuple[int, memoryview]:
+        """Another thread launches and a third one decodes, before this one stores its row."""
+        if number == 0:
+            make_room(number)
+            assert log.add(plan) == 1
+            known.append(dict(log.region_ids.table_of_launch))
+        return make_room(number)
+
+    monkeypatch.setattr(LaunchLog, "_room_for", lambda _, number: room_for(number))
+    assert log.add(plan) == 0
+    known.append(dict(log.region_ids.table_of_launch))
+    assert known == [{1: plan.table_idx}, {1: plan.table_idx, 0: plan.table_idx}]
 
 
 def test_the_same_launch_is_planned_once_and_another_anew(tmp_path: Path) -> None:

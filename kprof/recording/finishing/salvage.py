@@ -198,7 +198,7 @@ class _Salvaged:
             region_ids.table_of_launch[each.row.launch] = table_idx
             decoder.replays.restore(each.row, self._in_parts.values(), has_lost=has_lost)
         known = [*region_ids.table_of_launch, *self._in_parts]
-        region_ids.continue_from(max(known, default=-1) + 1)
+        region_ids.num_launches = max(known, default=-1) + 1
         return decoder
 
     def tables(self) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import numpy as np
@@ -94,6 +94,8 @@ class LaunchLog:
     of a kernel with its regions before rows name it.
     """
 
+    __slots__ = ("__dict__", "_latest", "end", "recent", "region_ids")
+
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
         self.wanted = wanted
@@ -110,15 +112,14 @@ class LaunchLog:
         self.region_ids.table_idx(self._default_regions)
         self._kernels: dict[str, Kernel] = {}
         self._names: dict[tuple[str, int], int] = {}
-        self._next_number = self.region_ids.next_number
-        self._table_of_launch = self.region_ids.table_of_launch
+        self.region_ids.fetch = lambda tables, begin: self._fetch_tables(tables, begin)
         # Rows by their first number; launches go to the last.
         self._segments: deque[tuple[int, memoryview]] = deque()
         self._latest = -NUM_ROWS, memoryview(b"")
         # A signal handler may launch kernels, too.
         self._adding_rows, self._planning = threading.Lock(), threading.RLock()
-        # Launches below this number are forgotten.
-        self._num_done = 0
+        # Launches below these numbers are forgotten, and were before that.
+        self._num_done = self._num_done_before = 0
 
     def plan(
         self,
@@ -175,12 +176,11 @@ class LaunchLog:
 
     def add(self, plan: Plan) -> int:
         """Add a launch; returns its number."""
-        number = self._next_number()
-        kernel = plan.kernel
+        ids, kernel = self.region_ids, plan.kernel
         # Without a call in between: other threads launch it, too.
-        ordinal = kernel.num_launches
+        number, ordinal = ids.num_launches, kernel.num_launches
+        ids.num_launches = end = number + 1
         kernel.num_launches = ordinal + 1
-        end = number + 1
         first, rows = self._latest
         row = number - first
         if not 0 <= row < NUM_ROWS:
@@ -197,7 +197,6 @@ class LaunchLog:
         )
         recent = number % NUM_RECENT * RECENT_BYTES
         pack_recent(self.recent, recent, plan.idx, plan.num_blocks, ordinal, end)
-        self._table_of_launch[number] = plan.table_idx
         if end > self.end:
             self.end = end
         return number
@@ -213,17 +212,33 @@ class LaunchLog:
         names = [name for name, _ in self._names]
         return [
             Launch(number_plus_1 - 1, names[idx], ordinal, num_blocks, threads_per_block)
-            for first, rows in list(self._segments)
-            for idx, _, ordinal, num_blocks, threads_per_block, number_plus_1 in (
-                np.frombuffer(rows, LAUNCH)[max(0, self._num_done - first) : max(0, end - first)]
-            ).tolist()
-            # Somebody may use rows again that are forgotten meanwhile.
-            if first < number_plus_1 <= first + NUM_ROWS
+            for rows in self._rows(self._num_done, end)
+            for idx, _, ordinal, num_blocks, threads_per_block, number_plus_1 in rows.tolist()
         ]
+
+    def _rows(self, begin: int, end: int) -> Iterator[np.ndarray]:
+        """The rows of launches from `begin` to `end`, as far as they are there."""
+        for first, memory in list(self._segments):
+            rows = np.frombuffer(memory, LAUNCH)[max(0, begin - first) : max(0, end - first)]
+            # Somebody may use rows again that are forgotten meanwhile.
+            number = rows["number_plus_1"] - 1
+            yield rows[(number >= first) & (number < first + NUM_ROWS)]
+
+    def _fetch_tables(self, table_of_launch: dict[int, int], begin: int) -> int:
+        """See `RegionIds.fetch`. A thread that is launching may not have stored its row yet."""
+        for rows in self._rows(begin, self.end):
+            numbers = (rows["number_plus_1"] - 1).tolist()
+            table_of_launch.update(zip(numbers, rows["table"].tolist(), strict=True))
+        begin = max(begin, self._num_done_before)
+        while begin in table_of_launch:
+            begin += 1
+        return begin
 
     def forget(self, end: int) -> None:
         """The launches below number `end` are in parts now, or nobody wants them."""
-        self._num_done = end
+        # Captured ones are replayed later.
+        _ = self.region_ids.table_of_launch
+        self._num_done_before, self._num_done = self._num_done, end
         while len(self._segments) > 1 and self._segments[0][0] + NUM_ROWS <= end:
             self._segments.popleft()
         if self.ledger is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from operator import length_hint
 from typing import Final
 
 import numpy as np
@@ -13,12 +12,11 @@ from msgspec.structs import replace
 
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 
-_MAX_LAUNCHES: Final = 1 << 62
 # One thread launches and another may decode: both add tables.
 _adding: Final = threading.Lock()
 
 
-@dataclass
+@dataclass(slots=True)
 class RegionIds:
     """Maps (region table of the launch, id in the record) to one id space that only ever grows at
     its end.
@@ -26,17 +24,33 @@ class RegionIds:
     Unknown ids become tables of their own, added like any other: events that were written keep
     their ids whatever comes later. Damaged memory may hold any number of them, so that from the
     256th on they share one region.
+
+    `num_launches` numbers are taken. Other threads take some, too: call nothing in between.
     """
 
-    table_of_launch: dict[int, int] = field(default_factory=dict)
-    # Its next() is one step for all threads.
-    _numbers: Iterator[int] = field(default_factory=lambda: iter(range(_MAX_LAUNCHES)))
+    num_launches: int = 0
+    # Adds launches from this number on; returns the first one that is not there yet. A function,
+    # so that a copy of this has it, too.
+    fetch: Callable[[dict[int, int], int], int] = lambda _, begin: begin
+    _table_of_launch: dict[int, int] = field(default_factory=dict)
+    _num_fetched: int = 0
     _tables: list[RegionTable] = field(default_factory=list)
     _as_merged: list[RegionTable] = field(default_factory=list)
     # By table and id in the record: the name of the region that stands for it.
     _unknown: dict[tuple[int, int], str] = field(default_factory=dict)
     _id_of_name: dict[str, int] = field(default_factory=dict)
     _united: MergedTables = field(default_factory=lambda: merge_tables([]))
+
+    @property
+    def table_of_launch(self) -> dict[int, int]:
+        """The index of the table of every launch that events may come of."""
+        self._num_fetched = self.fetch(self._table_of_launch, self._num_fetched)
+        return self._table_of_launch
+
+    def stay(self) -> None:
+        """This is a copy: later launches are none of its own."""
+        _ = self.table_of_launch
+        self.fetch = lambda _, begin: begin
 
     def table_idx(self, table: RegionTable) -> int:
         """The index of `table`, added when it is new.
@@ -58,31 +72,19 @@ class RegionIds:
         """The same with the names that its regions have among all."""
         return self._as_merged[table_idx]
 
-    @property
-    def num_launches(self) -> int:
-        """How many numbers are taken."""
-        return _MAX_LAUNCHES - length_hint(self._numbers)
-
-    @property
-    def next_number(self) -> Callable[[], int]:
-        """Takes the number of one more launch; any thread may call it."""
-        return self._numbers.__next__
-
-    def continue_from(self, number: int) -> None:
-        """Lower numbers are taken."""
-        self._numbers = iter(range(number, _MAX_LAUNCHES))
-
     def add_launch(self, table_idx: int) -> int:
         """The number of one more launch, whose regions are those of the table."""
-        number = next(self._numbers)
-        self.table_of_launch[number] = table_idx
+        number = self.num_launches
+        self.num_launches = number + 1
+        self._table_of_launch[number] = table_idx
         return number
 
     def forget(self, end: int, captured: Collection[int]) -> None:
         """No event will come of launches before number `end`, except those that were captured."""
-        for number in list(self.table_of_launch):
+        tables = self.table_of_launch
+        for number in list(tables):
             if number < end and number not in captured:
-                del self.table_of_launch[number]
+                del tables[number]
 
     def merged(self) -> RegionTable:
         """All regions, the unknown ones included."""
@@ -129,9 +131,8 @@ class RegionIds:
         if len(self._tables) == 1:
             return np.zeros(len(launches), dtype=np.intp)
         numbers, inverse = np.unique(launches, return_inverse=True)
-        idxs = np.array(
-            [self.table_of_launch.get(int(number), 0) for number in numbers], dtype=np.intp
-        )
+        tables = self.table_of_launch
+        idxs = np.array([tables.get(number, 0) for number in numbers.tolist()], dtype=np.intp)
         return idxs[inverse]
 
     def _unknown_ids(self, keys: Sequence[tuple[int, int]]) -> list[int]:
@@ -153,7 +154,8 @@ class RegionIds:
 
     def name(self, launches: Sequence[int], local_id: int) -> str:
         """The name of records of `local_id`: "a or b or 7 others" where launches disagree."""
-        idxs = {self.table_of_launch[launch]: None for launch in launches} or {0: None}
+        tables = self.table_of_launch
+        idxs = {tables[launch]: None for launch in launches} or {0: None}
         names = list(dict.fromkeys(self._name_in_table(idx, local_id) for idx in idxs))
         if len(names) > _MOST_NAMES:
             names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1} others"]

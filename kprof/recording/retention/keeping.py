@@ -308,4 +308,6 @@ def _copy_while_used(decoder: Decoder) -> Decoder:
     while True:
         # "dictionary changed size during iteration"
         with contextlib.suppress(RuntimeError):
-            return copy.deepcopy(decoder)
+            copied = copy.deepcopy(decoder)
+            copied.region_ids.stay()
+            return copied
