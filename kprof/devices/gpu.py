@@ -92,7 +92,8 @@ def capture_reader(device: str) -> Callable[[], bool]:
     if device == "cpu":
         # bool() is False, and faster than a function of ours.
         return bool
-    return torch.cuda.is_current_stream_capturing
+    # torch.cuda.is_current_stream_capturing without a function of Python around it.
+    return torch._C._cuda_isCurrentStreamCapturing
 
 
 def properties_of(device: str) -> Any:
