@@ -55,6 +55,7 @@ def leave_kernels_alone() -> None:
     """From now on, in this process, kernels that are recorded get their four numbers and no span."""
     import triton
 
+    from kprof.recording.rank.whole_launches import WholeLaunches
     from kprof.triton import inductor
 
     def compiled(_: Any, source: Any, target: Any, options: dict[str, Any]) -> Any:
@@ -64,7 +65,7 @@ def leave_kernels_alone() -> None:
         return (1 << 40, 1 << 41, 1 << 42, 1 << 43)
 
     inductor._Splicing.compile = compiled  # type: ignore[method-assign]
-    inductor._Copy.words = words  # type: ignore[method-assign, assignment]
+    WholeLaunches.launch_whole = words  # type: ignore[method-assign, assignment]
 
 
 def call_plain(model: Any, inputs: dict[str, Any]) -> Any:

@@ -251,12 +251,12 @@ class Streams:
     def __init__(self, device: str) -> None:
         self._device = with_number(device)
         self.current = stream_reader(self._device)
-        self._seen: set[int] = set()
+        self.seen: set[int] = set()
 
     def note(self) -> int | None:
         """The next launch goes to the current stream, which is returned."""
         if (stream := self.current()) is not None:
-            self._seen.add(stream)
+            self.seen.add(stream)
         return stream
 
     def moment(self) -> Callable[[], bool]:
@@ -267,7 +267,7 @@ class Streams:
         if self._device == "cpu":
             return lambda: True
         events: list[Any] = []
-        for number in self._seen:
+        for number in self.seen:
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(_stream(number, self._device))
             events.append(event)

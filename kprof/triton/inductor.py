@@ -19,28 +19,27 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
+from math import prod
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from kprof.abi import RECORDS_PER_CHUNK
 from kprof.devices import captures
 from kprof.devices.gpu import is_capturing
 from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
 from kprof.recording.endings.complaints import complain, complain_once
-from kprof.recording.launches.launch_buffer import LaunchBuffer
-from kprof.recording.rank.null_recorder import AnyRecorder
+from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.rank.process import recorder as process_recorder
-from kprof.triton.buffer import Words, words_of
+from kprof.recording.rank.whole_launches import Whole
+from kprof.triton.buffer import words_of
 from kprof.triton.compiled import note_launcher
 from kprof.triton.instrument import WORDS, with_whole_span, with_words
 from kprof.triton.regions import Regions
 from kprof.triton.versions import check_tested
 
 if TYPE_CHECKING:
-    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.turns import Room
 
 # The tests launch kernels through the CachingAutotuner of these versions.
@@ -146,10 +145,6 @@ def _announce_replays(graphs: Any, copies: _Copies) -> None:
 Runner = Callable[..., object]
 
 
-class _Unrecorded(Exception):
-    """This launch is Inductor's."""
-
-
 class _Copies:
     """The instrumented copies, each made once."""
 
@@ -200,10 +195,11 @@ class _Copies:
             self._interpreted[tuner] = found
             config = tuner.configs[0]
             positional, grid = tuner._interpret_args_grid(args, config)
-            words = dict(zip(WORDS, found.words(*grid), strict=True))
-            found.kernel[grid](*positional, **config.kwargs, **words)
-        except _Unrecorded:
-            return False
+            words = found.recorder.launch_whole(found.of(prod(grid)), None)
+            if words is None:
+                return False
+            named = dict(zip(WORDS, words, strict=True))
+            found.kernel[grid](*positional, **config.kwargs, **named)
         except Exception as error:
             self._interpreted.pop(tuner, None)
             _tell(tuner, error)
@@ -242,38 +238,20 @@ def _is_searched(tuner: Any) -> bool:
     return bool(meta.get("coordinate_descent_tuning") or meta.get("combo_tuning_groups"))
 
 
-_UNPREPARED: Final = (0, 0, 0, 0), None, None
-
-
 class _Copy:
-    """An instrumented kernel, and the numbers that each of its launches needs."""
+    """An instrumented kernel, and its launches by the number of programs."""
 
     def __init__(self, kernel: Any, name: str, regions: Regions, recorder: AnyRecorder) -> None:
         self.kernel, self.name, self.recorder = kernel, name, recorder
         self._table = regions.table
-        # By the number of blocks: the words of launch 0 with chunk 0, and what they are made for.
-        self._prepared: dict[int, tuple[Words, Arena, tuple[int, int]]] = {}
+        self._known: dict[int, Whole] = {}
 
-    def words(self, x: int, y: int, z: int) -> Words:
-        """For the next launch on this grid; raises _Unrecorded if it is not recorded."""
-        num_blocks = x * y * z
-        placed = self.recorder.launch_whole(self.name, self._table, num_blocks)
-        if placed is None:
-            launch = self.recorder.launch(
-                self.name, self._table, num_blocks=num_blocks, shares_chunks=True
-            )
-            if launch.arena == 0:
-                raise _Unrecorded
-            return words_of(launch)
-        arena, number, first_chunk = placed
-        words, made_for, limits = self._prepared.get(num_blocks, _UNPREPARED)
-        if made_for is not arena or limits is not arena.limits:
-            num_chunks = -(-num_blocks // RECORDS_PER_CHUNK)
-            words = words_of(LaunchBuffer(arena.address, 0, 0, 1, num_chunks, *arena.limits))
-            self._prepared[num_blocks] = words, arena, arena.limits
-        # As words_of does.
-        arena_word, launch_word, first_word, rest = words
-        return arena_word, launch_word + 2 * number, first_word + 2 * first_chunk, rest
+    def of(self, num_blocks: int) -> Whole:
+        """Launches of so many programs."""
+        found = self._known.get(num_blocks)
+        if found is None:
+            found = self._known[num_blocks] = Whole(self.name, self._table, num_blocks, words_of)
+        return found
 
 
 def _copy_of(tuner: Any, recorder: AnyRecorder) -> _Copy:
@@ -333,24 +311,25 @@ def _runner_of(
     copy: _Copy, run: Runner, run_original: Runner, tell: Callable[[Exception], None]
 ) -> Runner:
     """A runner that launches the copy with `run`, where the launch is recorded."""
-    name, words, leaves_out = copy.name, copy.words, copy.recorder.leaves_out
-    has_failed = False
+    launch_whole, latest = copy.recorder.launch_whole, copy.of(0)
 
-    def runner(x: int, y: int, z: int, *rest: Any) -> None:
-        nonlocal has_failed
-        if not has_failed and not leaves_out(name):
-            try:
+    def runner(*arguments: Any) -> None:
+        """Unpacks nothing: a tuple of all is what the launch wants."""
+        nonlocal launch_whole, latest
+        num_blocks = arguments[0] * arguments[1] * arguments[2]
+        whole = latest
+        if whole.num_blocks != num_blocks:
+            latest = whole = copy.of(num_blocks)
+        try:
+            if words := launch_whole(whole, arguments[3]):
                 # The kernel's arguments come last.
-                run(x, y, z, *rest, *words(x, y, z))
-            except _Unrecorded:
-                pass
-            except Exception as error:
-                # What can fail comes before the copy runs on the GPU.
-                has_failed = True
-                tell(error)
-            else:
+                run(*(arguments + words))
                 return
-        run_original(x, y, z, *rest)
+        except Exception as error:
+            # What can fail comes before the copy runs on the GPU.
+            launch_whole = NullRecorder().launch_whole
+            tell(error)
+        run_original(*arguments)
 
     return runner
 

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
@@ -715,37 +715,35 @@ def launched_words(
     directory: Path, retention: Retention, *, at_once: bool
 ) -> tuple[list[Any], int]:
     """What launches on GRIDS get, None where they are left out; and how many went the short way."""
-    num_short = 0
+    num_long = 0
     regions = SimpleNamespace(table=RegionTable.of(["work"]))
     recorder = Recorder(
         directory, rank=0, world_size=1, regions=["work"], arena_bytes=1 << 20, retention=retention
     )
     address = recorder._turns.active.address
-    short_way = recorder.launch_whole
+    long_way = recorder.launch
 
-    def launch_whole(*arguments: Any) -> Any:
-        nonlocal num_short
-        placed = short_way(*arguments) if at_once else None
-        num_short += placed is not None
-        return placed
+    def launch(*arguments: Any, **more: Any) -> Any:
+        nonlocal num_long
+        num_long += 1
+        return long_way(*arguments, **more)
 
-    recorder.launch_whole = launch_whole  # type: ignore[method-assign]
+    recorder.launch = launch  # type: ignore[method-assign]
     copies = {name: inductor._Copy(None, name, regions, recorder) for name in "ab"}  # type: ignore[arg-type]
     every: list[Any] = []
     for name, num_blocks in GRIDS:
-        every.append(None)
-        if at_once and recorder.leaves_out(name):
-            num_short += 1
-            continue
-        with suppress(inductor._Unrecorded):
-            first, *rest = copies[name].words(num_blocks, 1, 1)
-            every[-1] = first - address, *rest
+        whole = copies[name].of(num_blocks)
+        if not at_once:
+            # Nothing is known of earlier launches.
+            whole.made = None, 0, (0, 0, 0, 0)
+        words = recorder.launch_whole(whole, None)
+        every.append(words and (words[0] - address, *words[1:]))
     log = recorder._launches
     kernels = {kernel.name: kernel.num_launches for kernel in log._kernels.values()}
     account = list(recorder._turns.active.account)
     every.append((kernels, log.num_left_out, log.waiting(), account, list(recorder._numbers[:3])))
     recorder.close()
-    return every, num_short
+    return every, len(GRIDS) - num_long
 
 
 @pytest.mark.parametrize("retention", [Retention(), Retention(drain=True)])
@@ -762,3 +760,47 @@ def test_a_launch_is_the_same_the_short_way(
     assert num_short > 0
     assert short == long
     assert (None in short) is retention.drain
+
+
+def runner_on(recorder: Recorder, name: str) -> tuple[Any, list[Any]]:
+    """Our runner of a kernel, and whose launches it makes."""
+    regions: Any = SimpleNamespace(table=RegionTable.of(["work"]))
+    by: list[Any] = []
+    copy = inductor._Copy(None, name, regions, recorder)
+    runners = (lambda *_: by.append("copy")), (lambda *_: by.append("Inductor"))
+    return inductor._runner_of(copy, *runners, by.append), by
+
+
+def test_a_launch_notes_the_stream_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An arena is emptied once the launches on all streams have ended that use it."""
+    monkeypatch.setattr(Drainer, "_run", lambda _: None)
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, retention=Retention(drain=True))
+        for name in ("first", "second"):
+            run, by = runner_on(recorder, name)
+            for stream in (7, 8):
+                run(64, 1, 1, stream)
+        assert by == ["copy", "copy"]
+        # The long way asks for torch's current stream, which the CPU has none of.
+        assert recorder._turns.streams == {8}
+        recorder.close()
+
+
+def test_a_captured_launch_is_recorded_though_its_call_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replays of the graph belong to other calls."""
+    monkeypatch.setattr(Drainer, "_run", lambda _: None)
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, retention=Retention(drain=True))
+        recorder.launch("first", num_blocks=1)
+        run, by = runner_on(recorder, "second")
+        for is_left_out, is_captured in ((False, False), (True, False), (True, True)):
+            recorder._turns.leave_out(is_left_out)
+            recorder._is_capturing = lambda is_captured=is_captured: is_captured
+            run(64, 1, 1, 0)
+        assert by == ["copy", "Inductor", "copy"]
+        recorder._is_capturing = bool
+        recorder.close()

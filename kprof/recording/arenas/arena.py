@@ -29,11 +29,6 @@ assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
 assert abi.SWITCHES.fields is not None
 _IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["is_off"][1]
-# As globals, which are faster to read, for what every launch does.
-_FIRST_RESERVED: Final = Word.FIRST_RESERVED
-_NUM_WANTED: Final = Word.NUM_WANTED
-_NUM_RESERVING: Final = Word.NUM_RESERVING
-_RECORDS_PER_CHUNK: Final = abi.RECORDS_PER_CHUNK
 _ARENA_KIB_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["arena_kib"][1]
 
 
@@ -55,6 +50,8 @@ class Arena:
     (see kprof.recording.arenas.ledger).
     """
 
+    __slots__ = ("__dict__", "account", "has_raised_limit", "limits")
+
     def __init__(
         self,
         size_bytes: int,
@@ -72,7 +69,7 @@ class Arena:
         # Whether cursors may hand out everything that is not reserved.
         self._is_limit_highest = False
         # Whether launches have to find a higher limit in the arena than they would.
-        self._has_raised_limit = False
+        self.has_raised_limit = False
         # The fields of a buffer that reserves nothing, behind address and number; empty until
         # `open`.
         self.claims: tuple[int, ...] = ()
@@ -105,7 +102,7 @@ class Arena:
     def reserved_buffer(self, number: int, tracks_per_block: int, num_tracks: int) -> LaunchBuffer:
         """The buffer for a launch that reserves a chunk for each track, if so many are left."""
         first_chunk = self._reserve(num_tracks)
-        if self._has_raised_limit:
+        if self.has_raised_limit:
             self._store_limit()
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
@@ -115,20 +112,6 @@ class Arena:
     def sharing_buffer(self, number: int, num_blocks: int) -> LaunchBuffer:
         """The buffer for a launch whose blocks have one event each, and share chunks."""
         return self.launch_buffer(number, -(-num_blocks // abi.RECORDS_PER_CHUNK), 1)
-
-    def reserve_whole(self, num_blocks: int) -> int | None:
-        """The first chunk of a launch for which `sharing_buffer` would just reserve; else None."""
-        account, (limit, num_cursors) = self.account, self.limits
-        num_chunks = -(-num_blocks // _RECORDS_PER_CHUNK)
-        first: int = account[_FIRST_RESERVED] - num_chunks
-        num_wanted = account[_NUM_WANTED] + num_chunks
-        is_odd = self._has_raised_limit or not num_chunks or num_wanted > NO_CHUNK
-        if first < limit * num_cursors or is_odd:
-            return None
-        account[_FIRST_RESERVED] = first
-        account[_NUM_WANTED] = num_wanted
-        account[_NUM_RESERVING] += 1
-        return first
 
     def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for a launch of which the arena's filter wants some tracks.
@@ -281,7 +264,7 @@ class Arena:
 
     def _initial_head(self) -> np.ndarray:
         self.account[Word.STORED_LIMIT] = self.limits[0]
-        self._has_raised_limit = False
+        self.has_raised_limit = False
         return abi.initial_control(self.geometry, self.limits[0], self._switches, self._lines)
 
     def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
@@ -303,7 +286,7 @@ class Arena:
         if (highest := end // num_cursors) > limit:
             for arena in self._siblings:
                 arena.limits, arena.claims = (highest, num_cursors), ()
-                arena._has_raised_limit = True
+                arena.has_raised_limit = True
                 arena.account[Word.LIMIT] = highest
 
     def _open_to_claims(self) -> None:
@@ -321,10 +304,10 @@ class Arena:
 
     def _store_limit(self) -> None:
         """Store the limit in the arena, where launches read it that were given two numbers only."""
-        if self._has_raised_limit:
+        if self.has_raised_limit:
             self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
             self.account[Word.STORED_LIMIT] = self.limits[0]
-            self._has_raised_limit = False
+            self.has_raised_limit = False
 
     def handed(self) -> Handed:
         """What launches were handed out since the arena was empty."""

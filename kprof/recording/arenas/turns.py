@@ -120,6 +120,8 @@ class Turns:
     """`num_arenas` equal arenas, `size_bytes` in total; raises ArenaError where that is too
     little."""
 
+    __slots__ = ("__dict__", "active", "free", "is_left_out", "streams")
+
     def __init__(
         self,
         size_bytes: int,
@@ -156,11 +158,13 @@ class Turns:
         self._max_rooms = 0 if wanted.has_filter else abi.NUM_ROOMS
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
+        # Those that launches use.
+        self.streams = self._streams.seen
         # The launching thread is about to launch on its current stream.
         self.note_stream = self._streams.note
         self._retired: deque[Used] = deque()
         # Each with what it held before it was emptied.
-        self._free: deque[tuple[Arena, ArenaState | None]] = deque(
+        self.free: deque[tuple[Arena, ArenaState | None]] = deque(
             (arena, None) for arena in self.arenas[1:]
         )
 
@@ -269,9 +273,9 @@ class Turns:
         numbers below `end_launch`. There is none while a graph is captured, by another thread: the
         graph would capture the events of its stream, and fail when somebody looks at them.
         """
-        if not self._free or self._num_captures:
+        if not self.free or self._num_captures:
             return False
-        arena, state = self._free.popleft()
+        arena, state = self.free.popleft()
         if state is not None:
             arena.begin_anew(state)
         handed = self.active.handed()
@@ -290,7 +294,7 @@ class Turns:
     @property
     def has_free(self) -> bool:
         """Whether `switch` would find a free arena."""
-        return bool(self._free)
+        return bool(self.free)
 
     @property
     def begin_s(self) -> float:
@@ -326,7 +330,7 @@ class Turns:
         account = used.arena.account
         account[Word.TURN] = account[Word.END_LAUNCH] = account[Word.WRITTEN_TO] = 0
         self._retired.remove(used)
-        self._free.append((used.arena, state))
+        self.free.append((used.arena, state))
 
 
 def geometry_of(size_bytes: int, num_arenas: int) -> abi.ArenaGeometry:

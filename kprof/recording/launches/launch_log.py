@@ -165,15 +165,6 @@ class LaunchLog:
         plan.kernel.num_launches += 1
         self.num_left_out += 1
 
-    def leave_out_of(self, kernel: str) -> bool:
-        """The same for a kernel of this name; false where none has had a plan."""
-        entry = self._kernels.get(kernel)
-        if entry is None:
-            return False
-        entry.num_launches += 1
-        self.num_left_out += 1
-        return True
-
     def add(self, plan: Plan) -> int:
         """Add a launch; returns its number."""
         ids, kernel = self.region_ids, plan.kernel

@@ -9,8 +9,8 @@ from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer
 
 if TYPE_CHECKING:
     from kprof.devices.groups import Group
-    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.turns import Room
+    from kprof.recording.rank.whole_launches import Whole, Words
     from kprof.regions import RegionsLike
 
 DEFAULT_ALIGN_EVERY_S: Final = 2.0
@@ -40,18 +40,13 @@ class AnyRecorder:
         del is_replayed, shares_chunks
         return NULL_BUFFER
 
-    def launch_whole(
-        self, kernel: str, regions: RegionsLike, num_blocks: int
-    ) -> tuple[Arena, int, int] | None:
-        """The same in less time for a kernel whose blocks have one event each; None: call
-        `launch`."""
-        del kernel, regions, num_blocks
-        return None
-
-    def leaves_out(self, kernel: str) -> bool:
-        """Whether the next launch of a kernel is one that no arena has room for."""
-        del kernel
-        return False
+    def launch_whole(self, whole: Whole, stream: int | None) -> Words | None:
+        """The words of the next launch, on `stream`, of a kernel whose blocks have one event each;
+        None where it is not recorded."""
+        del stream
+        blocks = whole.num_blocks
+        launch = self.launch(whole.name, whole.regions, num_blocks=blocks, shares_chunks=True)
+        return whole.words_of(launch) if launch.arena else None
 
     def finished(self) -> None:
         """All launches so far have finished."""

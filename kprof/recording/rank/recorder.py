@@ -27,26 +27,25 @@ from kprof.recording.endings.signals import deferring_signals
 from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer, new_tuple
 from kprof.recording.launches.wanted import EVERYTHING, Schedule, Wanted
 from kprof.recording.rank import saver
-from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
+from kprof.recording.rank.null_recorder import DEFAULT_ALIGN_EVERY_S
 from kprof.recording.rank.recorder_state import State, check_rank
+from kprof.recording.rank.whole_launches import WholeLaunches
 from kprof.recording.retention.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 
 if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.devices.groups import Group
-    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.ledger import Ledger
     from kprof.recording.arenas.turns import Room
     from kprof.recording.launches.delays import Delays
     from kprof.recording.launches.launch_log import Plan
     from kprof.recording.rank.overhead import LaunchTimer
-    from kprof.recording.retention.drainer import Drainer
     from kprof.regions import RegionsLike
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
 
 
-class Recorder(AnyRecorder):
+class Recorder(WholeLaunches):
     """Records one rank into an unfinished capture directory, which `kprof record` (or `session`)
     turns into a capture.
 
@@ -89,11 +88,10 @@ class Recorder(AnyRecorder):
         check_rank(rank, world_size)
         self.rank, self.world_size = rank, world_size
         self._directory, self._timer, self._schedule = directory, timer, schedule
-        # `_launcher` is the thread that made the last launch.
         self._num_calls = self._num_steps = self._num_torch_traces = self._launcher = 0
         self._launches, self._has_filter = LaunchLog(regions, wanted), wanted.has_filter
         self._retention, self._has_missed_ring = retention, False
-        self._drainer: Drainer | None = None
+        self._drainer = None
         self._ledger: Ledger | None = None
         self._enter(State.RECORDING)
         self._claim = Claim(directory, rank)
@@ -166,40 +164,6 @@ class Recorder(AnyRecorder):
         if plan.num_tracks:
             return arena.reserved_buffer(number, plan.tracks_per_block, plan.num_tracks)
         return new_tuple(LaunchBuffer, (arena.address, number) + (arena.claims or arena.open()))
-
-    def launch_whole(
-        self, kernel: str, regions: RegionsLike, num_blocks: int
-    ) -> tuple[Arena, int, int] | None:
-        """The arena, the number and the first chunk of a launch whose blocks have one event each.
-
-        Does the same as `launch` in a third of the time, where nothing but a reservation is due.
-        Elsewhere it does nothing and returns None: call `launch`.
-        """
-        plan = self._plans.get((kernel, num_blocks, 0, 0))
-        if not self._is_plain or plan is None or plan.regions is not regions:
-            return None
-        drainer, arena = self._drainer, self._turns.active
-        if self._is_capturing() or (drainer is not None and not drainer.may_skip(kernel)):
-            return None
-        first_chunk = arena.reserve_whole(num_blocks)
-        if first_chunk is None:
-            return None
-        self._num_calls = self._numbers[1] = self._num_calls + 1
-        self._launcher = get_ident()
-        number = self._launches.add(plan)
-        self._numbers[0] = number + 1
-        return arena, number, first_chunk
-
-    def leaves_out(self, kernel: str) -> bool:
-        """Whether the next launch of a kernel belongs to a call that is left out, and begins none.
-
-        Counts it then.
-        """
-        drainer = self._drainer
-        if drainer is None or not self._is_plain or not drainer.leaves_out(kernel):
-            return False
-        self._num_calls = self._numbers[1] = self._num_calls + 1
-        return self._launches.leave_out_of(kernel)
 
     def _is_wanted(self, plan: Plan) -> bool:
         """Whether to record a launch, in a pause or a window of calls; the policy hears of it."""

@@ -31,14 +31,17 @@ def describe_length(length_s: float) -> str:
 class CallLengths:
     """Finds the ends of calls; subclasses say what to do with them. `now_s` is the clock.
 
-    `num_ended` calls have ended, which is also the number of the call under way.
+    `num_ended` calls have ended, which is also the number of the call under way. Launches of
+    `kernel` begin calls; it is empty before the first launch.
     """
+
+    __slots__ = ("__dict__", "kernel")
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
         self.num_ended = 0
         self.has_steps = False
         self._now_s = now_s
-        self._kernel = ""
+        self.kernel = ""
         self._first_launch_s: float | None = None
         self._began_s: float | None = None
 
@@ -56,8 +59,8 @@ class CallLengths:
 
     def note_launch(self, kernel: str) -> bool:
         """A launch begins; returns whether a call begins with it."""
-        self._kernel = self._kernel or kernel
-        if self.has_steps or kernel != self._kernel:
+        self.kernel = self.kernel or kernel
+        if self.has_steps or kernel != self.kernel:
             return False
         if self._first_launch_s is None:
             self._first_launch_s = self._began_s = self._now_s()
@@ -80,31 +83,39 @@ class CallLengths:
 
 class CallsOfAny(CallLengths):
     """Finds calls where a kernel, too, begins them that was not launched first: one that comes
-    again, or a graph."""
+    again, or a graph.
 
-    _num_others = 0
+    Once there is a `kernel`, the next `num_more` launches of others surely begin no call. Whoever
+    counts one there need not note it.
+    """
+
+    __slots__ = ("num_more",)
+
+    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(now_s)
+        self.num_more = _LONGEST_CALL
 
     def note_launch(self, kernel: str) -> bool:
         """As in CallLengths."""
-        self._num_others += 1
-        if self._num_others > _LONGEST_CALL:
-            self._kernel = kernel
-        if kernel == self._kernel:
-            self._num_others = 0
+        self.num_more -= 1
+        if self.num_more < 0:
+            self.kernel = kernel
+        if kernel == self.kernel:
+            self.num_more = _LONGEST_CALL
         return super().note_launch(kernel)
 
     def skip(self, kernel: str) -> bool:
         """Whether the next launch begins no call; `note_launch` may miss it then."""
-        if kernel == self._kernel or not self._kernel or self._num_others >= _LONGEST_CALL:
+        if kernel == self.kernel or not self.kernel or self.num_more <= 0:
             return False
-        self._num_others += 1
+        self.num_more -= 1
         return True
 
     def note_replay(self, graph: int) -> bool:
         """A graph is about to be replayed; returns whether a call begins with it."""
-        if not self._kernel.startswith(_GRAPH):
+        if not self.kernel.startswith(_GRAPH):
             # Launches before may have been its warm-up.
-            self._kernel = f"{_GRAPH}{graph}"
+            self.kernel = f"{_GRAPH}{graph}"
         return self.note_launch(f"{_GRAPH}{graph}")
 
     def _note_call(self, length_s: float | None) -> None:

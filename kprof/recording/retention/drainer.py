@@ -47,10 +47,10 @@ Note = Callable[[str], None]
 class Drainer:
     """Writes everything; `start` begins to look."""
 
+    __slots__ = ("__dict__", "calls_of_any", "due_chunks", "is_due")
+
     # What wants to know of the workload's calls.
     calls: CallLengths | None = None
-    # Whether the next launch of a kernel surely begins no call, and need not be noted.
-    is_within_call: Callable[[str], bool] = staticmethod(lambda _: False)
 
     # A switch is due when this share of the active arena is in use. The rest has to last until the
     # next look, and until the next call of the recorder after that.
@@ -78,10 +78,11 @@ class Drainer:
         self._share_at_call = self._share_of_call = 0.0
         self._works_since = time.monotonic()
         self._num_chunks = keeper.turns.active.geometry.num_chunks
-        self._due_chunks = self._quiet_chunks = self.due_share * self._num_chunks
+        self.due_chunks = self._quiet_chunks = self.due_share * self._num_chunks
+        # Finds the calls that may be left out.
+        self.calls_of_any = CallsOfAny(keeper.now_s)
         if retention.drain:
-            self.calls = calls = CallsOfAny(keeper.now_s)
-            self.is_within_call = calls.skip
+            self.calls = self.calls_of_any
             keeper.rest = self._rest
         self._wake = Bell()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
@@ -105,20 +106,6 @@ class Drainer:
             is_new_call = self.calls.note_launch(kernel)
         self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
         self._check_room(kernel, num_tracks)
-
-    def may_skip(self, kernel: str) -> bool:
-        """Whether `note_launch` may miss the next launch, because nothing is due before it."""
-        turns = self._turns
-        is_due = self.is_due or turns.active.account[Word.NUM_WANTED] >= self._due_chunks
-        may_switch = is_due and turns.has_free
-        if turns.is_left_out or may_switch or not self.is_within_call(kernel):
-            return False
-        turns.note_stream()
-        return True
-
-    def leaves_out(self, kernel: str) -> bool:
-        """Whether the next launch of a kernel is in a call that is left out, and begins none."""
-        return self._turns.is_left_out and self.is_within_call(kernel)
 
     def note_replay(self, graph: int, room: Room | None = None) -> None:
         """A graph is about to be replayed on the current stream; arenas may take turns before."""
