@@ -200,3 +200,39 @@ def test_a_slow_warp_of_a_block_gains_what_it_takes_longer() -> None:
     found = finding_of(warps(1.6), warps(1.0))
     assert (found.kind.name, found.blocks, found.region) == ("slow", (2,), "math")
     assert found.factor == pytest.approx(1.6, abs=0.1)
+
+
+PAUSES_NS = (3_400, 3_900, 3_300, 4_600, 3_700, 4_200, 3_500, 4_500, 3_600)
+
+
+def run_on(num_ranks: int, body: Body, late: dict[int, float] | None = None) -> Machine:
+    """Calls after pauses that are the same for all ranks, and differ more than the ends of ranks do."""
+    machine = Machine(num_ranks, seed=7, noise=0.08, travel_ns=900, num_blocks=NUM_BLOCKS)
+    for machine.pause_ns in PAUSES_NS:
+        tracks = [Track(rank, block) for rank in range(num_ranks) for block in range(NUM_BLOCKS)]
+        machine.call(tracks, body, late=late)
+    return machine
+
+
+def split(me: Track) -> Steps:
+    """Ranks 0 to 4 ask ranks 5 to 7, which end first, for their part of every step."""
+    for step in range(3):
+        slot = me.block * 3 + step
+        if me.rank < 5:
+            experts = [5 + (me.rank + i) % 3 for i in range(3)]
+            yield Work("math", 2_200)
+            for rank in experts:
+                yield Put("push", rank, slot, 90)
+            for rank in experts:
+                yield Await("up-wait", rank, slot)
+        else:
+            askers = [(me.rank + i) % 5 for i in range(5)]
+            for rank in askers:
+                yield Await("pull", rank, slot)
+            yield Work("sum", 1_800)
+            for rank in askers:
+                yield Put("up", rank, slot, 60)
+
+
+def test_who_begins_after_its_own_end_is_not_late_whatever_the_pauses_are() -> None:
+    assert explain_trace(run_on(8, split).trace()).findings == ()

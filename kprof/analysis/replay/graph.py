@@ -53,6 +53,10 @@ _BEST: Final = 0.1
 # the variance of the time from the last end of all; of fewer starts that is chance.
 _OWN: Final = 0.25
 _ENOUGH_STARTS: Final = 8
+# Or if single starts tell so by this many standard errors: chance reaches it once in 160 times. A
+# start that is off by more than so many times the median counts as off by that: it is late.
+_SURELY_OWN: Final = 2.5
+_LATE: Final = 3.0
 _ALL_LEAVE_TOGETHER: Final = 0.7
 _SHARE_OF_BARRIERS: Final = 0.95
 
@@ -186,11 +190,28 @@ def _pause_ns(spans: Spans, call_start: Ints, call_end: Ints, bound_ns: float) -
     own, common = begins[:, 1:] - ends[:, :-1], begins[:, 1:] - ends[:, :-1].max(axis=0)
     # How late a rank is as a rule tells nothing: it may be late by itself.
     spread = [x.var(axis=1).sum() for x in (own, common)]
-    goes_on = spread[0] < _OWN * spread[1] or _follow_own_ends(spans, rank, own, common)
+    goes_on = (
+        spread[0] < _OWN * spread[1]
+        or _follow_own_ends(spans, rank, own, common)
+        or _own_ends_tell_more(own, common)
+    )
     # By chance, what all ranks of a call have in common may be short after a long call.
     apart = [np.median(np.abs(x - np.median(x, axis=0))) for x in (own, common)]
     goes_on = goes_on and bool(apart[0] <= apart[1])
     return int(own.min()) if own.min() >= 0 and goes_on else None
+
+
+def _own_ends_tell_more(own: Ints, common: Ints) -> bool:
+    """Whether most single starts are nearer to what own ends predict than to what the end of all
+    does, beside what a call's starts have in common, and a rank's: a pause may be long for all, and
+    a rank late by itself."""
+    off = []
+    for times in (own, common):
+        of_call = times - np.median(times, axis=0)
+        off.append(np.abs(of_call - np.median(of_call, axis=1)[:, None]))
+    most = _LATE * max(np.median(x) for x in off)
+    nearer = np.minimum(off[1], most) - np.minimum(off[0], most)
+    return bool(nearer.mean() > _SURELY_OWN * nearer.std() / np.sqrt(nearer.size))
 
 
 def _follow_own_ends(spans: Spans, rank: Ints, own: Ints, common: Ints) -> bool:
