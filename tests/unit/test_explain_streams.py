@@ -236,3 +236,29 @@ def split(me: Track) -> Steps:
 
 def test_who_begins_after_its_own_end_is_not_late_whatever_the_pauses_are() -> None:
     assert explain_trace(run_on(8, split).trace()).findings == ()
+
+
+def test_a_rank_with_a_slow_send_that_launches_late_has_two_causes() -> None:
+    """Each has its own gain: whatever makes the host late does not make the kernel slow."""
+
+    def body(slow: int) -> Body:
+        def steps(me: Track) -> Steps:
+            yield Work("math", 2_200)
+            for step in range(6):
+                other = me.rank ^ (1 << step % 3)
+                yield Put("push", other, me.block * 6 + step, 1_700 if me.rank == slow else 350)
+                yield Await("pull", other, me.block * 6 + step)
+                yield Work("sum", 800)
+
+        return steps
+
+    late = {3: 4_000.0}
+    found = explain_trace(run_on(8, body(3), late).trace()).findings
+    assert {(f.kind.name, f.ranks) for f in found} == {("slow", (3,)), ("late_start", (3,))}
+    both, neither = (sum(run_on(8, body(s), d).lengths) for s, d in ((3, late), (-1, None)))
+    only_late = sum(run_on(8, body(-1), late).lengths)
+    only_slow = sum(run_on(8, body(3)).lengths)
+    first, second = (f.gain_ns for f in found)
+    is_slow_first = found[0].kind.name == "slow"
+    assert first == pytest.approx(both - (only_late if is_slow_first else only_slow), rel=0.1)
+    assert second == pytest.approx((only_late if is_slow_first else only_slow) - neither, rel=0.1)

@@ -57,8 +57,8 @@ def joined(basis: Basis, found: list[Candidate]) -> list[Candidate]:
 def _by_place(basis: Basis, single: list[Candidate]) -> list[Candidate]:
     """One candidate per place and what is wrong with it: in all of its classes together.
 
-    A late start is part of that only where the rest comes with it: a host that launches late now
-    and then does not make the kernel slow.
+    A host that launches late does not make the kernel slow: of what is slow, only looks at flags
+    that come with a late start are part of it.
     """
     groups: dict[tuple[str | None, Place], list[Candidate]] = {}
     starts: dict[tuple[str | None, Place], list[Candidate]] = {}
@@ -71,17 +71,26 @@ def _by_place(basis: Basis, single: list[Candidate]) -> list[Candidate]:
     for key, members in starts.items():
         start = union(members, members[0].places)
         work = united.get(key)
-        if work is not None and (_in_same_calls(work, start) or _comes_with(start, work)):
+        if work is not None and _are_looks(basis, work) and _comes_with(start, work):
             united[key] = union([work, start], start.places)
         else:
             apart.append(start)
     return _absorbed(basis, [*united.values(), *apart])
 
 
+def _are_looks(basis: Basis, work: Candidate) -> bool:
+    """Whether all of it is looks at flags, and none of it the work of the rank."""
+    classes, is_wait = [basis.classes[n] for n in work.classes], basis.graph.is_wait
+    regions = np.unique(basis.graph.spans.region[is_wait])
+    return all(one.family is Family.OWN and one.region in regions for one in classes)
+
+
 def _comes_with(start: Candidate, work: Candidate) -> bool:
-    """Whether work is slow in no call but those that start late; of few calls that is chance."""
+    """Whether work is slow in about the same calls, or in no call but those that start late; of few
+    calls that is chance."""
     is_both = work.calls & start.calls
-    return bool(is_both.sum() >= max(NOT_BY_CHANCE, ALL_BUT_FEW * work.calls.sum()))
+    are_all = is_both.sum() >= max(NOT_BY_CHANCE, ALL_BUT_FEW * work.calls.sum())
+    return bool(are_all) or _in_same_calls(work, start)
 
 
 def _is_chance(basis: Basis, candidate: Candidate) -> bool:
