@@ -100,9 +100,13 @@ class WholeLaunches(AnyRecorder):
             calls = drainer.calls_of_any
             begins_call = whole.name == calls.kernel or not calls.kernel or calls.num_more <= 0
             is_due = drainer.is_due or account[NUM_WANTED] >= drainer.due_chunks
-            if turns.is_left_out or begins_call or (is_due and turns.free):
+            if begins_call or (is_due and turns.free and not turns.is_left_out):
                 return self._launch_slowly(whole)
             calls.num_more -= 1
+            if turns.is_left_out:
+                self._num_calls = self._numbers[1] = self._num_calls + 1
+                self._launches.leave_out(whole.plan)
+                return None
         # Without a call before the stores: other threads launch, too.
         first = account[FIRST_RESERVED] - whole.num_chunks
         num_wanted = account[NUM_WANTED] + whole.num_chunks
@@ -120,21 +124,8 @@ class WholeLaunches(AnyRecorder):
 
     def _launch_slowly(self, whole: Whole) -> Words | None:
         """The same where more is due."""
-        if self._leaves_out(whole):
-            return None
         words = super().launch_whole(whole, None)
         arena, plan = self._turns.active, self._plans.get((whole.name, whole.num_blocks, 0, 0))
         if plan is not None and plan.regions is whole.regions and whole.made[0] is not arena.limits:
             whole.make_for(plan, arena)
         return words
-
-    def _leaves_out(self, whole: Whole) -> bool:
-        """Whether a launch is in a call that is left out, and begins none. Counts it then."""
-        drainer, is_left_out = self._drainer, self._turns.is_left_out and self._is_plain
-        if drainer is None or whole.made[0] is None or not is_left_out or self._is_capturing():
-            return False
-        if not drainer.calls_of_any.skip(whole.name):
-            return False
-        self._num_calls = self._numbers[1] = self._num_calls + 1
-        self._launches.leave_out(whole.plan)
-        return True
