@@ -341,6 +341,39 @@ def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> 
     assert finding_row(finding)["is_by_design"] != is_slow
 
 
+@pytest.mark.parametrize("item_ns", [400, 2_000])
+def test_the_ends_of_a_chain_of_blocks_are_worth_no_sentence(item_ns: int) -> None:
+    """The first of 24 blocks load for all of them, which takes 7 % of a call, or 28 %."""
+    build = TraceBuilder('REGION(L, "load", compute)\nREGION(G, "gemm", compute)', 1)
+    for call in range(8):
+        build.launch(call, "kernel", 24)
+        for block in range(24):
+            at = {"rank": 0, "block": block, "launch": call}
+            begin_ns = 100_000 * call
+            for _ in range(4 if block < 2 else 0):
+                build.span(region="load", start_ns=begin_ns, duration_ns=item_ns, **at)
+                begin_ns += item_ns
+            gemm = 20_000 + 31 * ((call + 3 * block) % 7)
+            build.span(region="gemm", start_ns=begin_ns, duration_ns=gemm, **at)
+    found = analysis.find(Summary.of(build.trace())).findings
+    assert [finding.kind.name for finding in found] == ["uneven_blocks"] * (item_ns == 2_000)
+
+
+def test_blocks_with_another_role_leave_the_others_evenly_busy() -> None:
+    """Six of eight blocks take tiles from a counter, seven or eight each; two add up."""
+    build = TraceBuilder('REGION(G, "gemm", compute)\nREGION(R, "reduce", compute)', 1)
+    for call in range(8):
+        build.launch(call, "kernel", 8)
+        for block in range(8):
+            region, num_items = ("gemm", 7 + (block + call) % 2) if block < 6 else ("reduce", 6)
+            for item in range(num_items):
+                at = {"rank": 0, "block": block, "launch": call}
+                start = 100_000 * call + 2_600 * item
+                build.span(region=region, start_ns=start, duration_ns=2_500, **at)
+    found = analysis.find(Summary.of(build.trace())).findings
+    assert [finding.sentence for finding in found] == []
+
+
 def test_more_items_of_all_ranks_are_compared_with_other_calls() -> None:
     build = TraceBuilder('REGION(G, "gemm", compute)', 2)
     for call in range(15):

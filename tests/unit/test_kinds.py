@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+import numpy as np
 import pytest
 
 from kprof import analysis
 from kprof.analysis import Finding, Summary
-from synthetic import TraceBuilder
+from synthetic import TraceBuilder, with_ranks
 
 
 def findings_of(build: TraceBuilder) -> tuple[Finding, ...]:
@@ -83,6 +85,29 @@ def test_four_later_events_tell_a_cold_start(num_turns: int, num_found: int) -> 
 def test_slow_events_elsewhere_are_no_cold_start(slow_turns: tuple[int, ...]) -> None:
     names = [finding.kind.name for finding in findings_of(cold_start(slow_turns))]
     assert names == ["slow_events"]
+
+
+@pytest.mark.parametrize("is_across", [True, False])
+def test_reads_from_another_host_are_slower_and_no_slow_events(is_across: bool) -> None:
+    """Each of eight ranks on two hosts reads from all others. It takes 2.2 times as long from the other
+    host, or as often from anywhere."""
+    build = TraceBuilder('REGION(R_GET, "get", recv, peer:8)\nREGION(R_ADD, "add", compute)', 8)
+    for launch in range(6):
+        build.launch(launch, "kernel", 3)
+        for rank, block in np.ndindex(8, 3):
+            now_ns = 1_000_000 * launch
+            for turn in range(14):
+                peer = (rank + 1 + (turn + block) % 7) % 8
+                is_far = rank // 4 != peer // 4 if is_across else (3 * rank + turn + block) % 7 < 4
+                length_ns = (2_200 if is_far else 1_000) + (13 * block + 7 * turn + launch) % 31
+                at = {"block": block, "launch": launch}
+                build.span(rank, "get", now_ns, length_ns, peer=peer, **at)
+                build.span(rank, "add", now_ns + length_ns, 300, **at)
+                now_ns += length_ns + 300
+    trace = build.trace()
+    on_hosts = [msgspec.structs.replace(info, host=f"node{info.rank // 4}") for info in trace.ranks]
+    found = analysis.find(Summary.of(with_ranks(trace, on_hosts))).findings
+    assert [finding.kind.name for finding in found] == ["slow_events"] * (not is_across)
 
 
 @pytest.mark.parametrize("is_lock", [True, False])

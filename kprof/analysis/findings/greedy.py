@@ -28,6 +28,7 @@ from kprof.analysis.findings.kinds import all_kinds
 from kprof.analysis.findings.thresholds import (
     ABOUT_AS_MUCH,
     LEAST_GAIN,
+    LEAST_GAIN_BY_DESIGN,
     LEAST_GAIN_ONCE,
     LEAST_GAIN_RARE,
     LEAST_GAIN_TOGETHER,
@@ -137,7 +138,7 @@ class Search:
         least_ns = LEAST_GAIN * self.total_ns
         found = self._run_among(others, least_ns)
         has_chance, explained_ns = self.has_chance, sum(finding.gain_ns for finding in found)
-        found += self._run_among(by_design, max(least_ns, explained_ns))
+        found += self._run_among(by_design, max(LEAST_GAIN_BY_DESIGN * self.total_ns, explained_ns))
         self.has_chance = has_chance
         return found
 

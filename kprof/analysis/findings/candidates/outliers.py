@@ -15,6 +15,7 @@ from kprof.analysis.findings.candidates.candidate import (
     Place,
     without_chance,
 )
+from kprof.analysis.findings.candidates.crossings import hosts_of
 from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.candidates.slow_places import log_spread
 from kprof.analysis.findings.thresholds import (
@@ -37,6 +38,7 @@ from kprof.analysis.findings.thresholds import (
     NOT_BY_CHANCE,
     OFTEN,
     OFTEN_BY_CHANCE,
+    SLOW_NETWORK,
     UNEVEN,
     UNLIKELY_ON_A_RANK,
 )
@@ -59,7 +61,7 @@ def outliers(
     base = float(np.quantile(value, 0.3))
     of_place, own = _bases_of_places(one.basis, one.chosen, value)
     is_out = _outliers(one, base, of_place, own)
-    if not is_out.any() or is_out.mean() > MOST_SLOW_ITEMS:
+    if not is_out.any() or is_out.mean() > MOST_SLOW_ITEMS or _is_network(one, is_out):
         return []
     least_places = least_places if _moves(one, is_out) else 1
     # All elements of a slow place take longer: they count as if it were as fast as the others.
@@ -106,6 +108,21 @@ def _moves(one: Comparable, is_out: Bools) -> bool:
     num_calls = np.count_nonzero(num_places)
     is_one = np.count_nonzero(num_places == 1) >= NEARLY_ALL_CALLS * num_calls
     return bool(is_one and num_calls >= OFTEN_BY_CHANCE * one.basis.num_calls)
+
+
+def _is_network(one: Comparable, is_out: Bools) -> bool:
+    """Whether nearly all of them read from another host, or write to it, and take no longer for it
+    than a network does."""
+    graph, elements, chosen = one.basis.graph, one.basis.elements, one.chosen
+    at, hosts = elements.at[chosen], hosts_of(graph)
+    peer = graph.spans.peer[at]
+    if one.family is not Family.OWN or not graph.spans.names_peer[at].all():
+        return False
+    is_across = hosts[elements.first[chosen]] != hosts[np.minimum(peer, len(hosts) - 1)]
+    if is_across.all() or is_across[is_out].mean() < NEARLY_ALL_COLD:
+        return False
+    across, within = (float(np.median(one.value_ns[its])) for its in (is_across, ~is_across))
+    return across < SLOW_NETWORK * max(within, one.least_ns)
 
 
 def _in_few_calls(one: Comparable, is_out: Bools) -> bool:

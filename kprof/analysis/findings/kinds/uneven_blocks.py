@@ -107,9 +107,14 @@ def _uneven(one: Comparable) -> list[Candidate]:
     np.maximum.at(excess, elements.call[chosen], -np.log(factor))
     is_in = saved > 0
     what = (Place(ALL, ALL),), one.classes, excess, chosen[is_in], saved[is_in]
-    # As many in each block that has any, and as many blocks in each launch: so it was written.
-    blocks_used = np.bincount(launch)
-    is_by_design = bool(np.ptp(count) == 0 and np.ptp(blocks_used[blocks_used > 0]) == 0)
+    # As many in each block that has any, or one more or less where they take them from a counter,
+    # and as many blocks in each launch: so it was written.
+    used = np.bincount(launch)[launch]
+    is_even = (np.abs(count - total[launch] / used) < 1).all()
+    is_by_design = bool(is_even and np.ptp(used) == 0)
+    if is_by_design and 2 * used[0] > blocks.min():
+        # The few others have another role.
+        return []
     return [
         Candidate(KIND.name, *what, is_alone=True, counts_items=True, is_by_design=is_by_design)
     ]
