@@ -330,8 +330,8 @@ def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> 
             gemm = 40_000 if is_slow and block == 9 else 20_000 + 31 * ((call + 3 * block) % 7)
             build.span(region="gemm", start_ns=100_000 * call, duration_ns=gemm, **at)
             for item in range(2 if block < 4 else 0):
-                start = 100_000 * call + 20_300 + 2_100 * item
-                build.span(region="reduce", start_ns=start, duration_ns=2_000, **at)
+                start = 100_000 * call + 20_300 + 4_100 * item
+                build.span(region="reduce", start_ns=start, duration_ns=4_000, **at)
     report = reports.build_from(Summary.of(build.trace()))
     (finding,) = report.findings
     named = (finding.kind.name, finding.is_by_design)
