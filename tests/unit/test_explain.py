@@ -205,9 +205,18 @@ def test_every_third_call_is_slow_wherever_it_begins() -> None:
     assert (finding.when, finding.calls) == (When.PERIODIC, (1, 4, 7, 10, 13))
 
 
-def test_a_second_phase_of_a_region_is_no_slow_event() -> None:
+@pytest.mark.parametrize(
+    "phases",
+    [
+        (1500, 1500, 1500, 5000, 5000),
+        (1500, 1500, 5000, 1500),
+        (1000, 2000, 4000),
+        (1000, 2000, 4000, 8000),
+    ],
+)
+def test_a_second_phase_of_a_region_is_no_slow_event(phases: tuple[int, ...]) -> None:
     def body(_: int, __: Track) -> Steps:
-        for took in (1500, 1500, 1500, 5000, 5000):
+        for took in phases:
             yield Work("math", took)
 
     assert on_one_rank(10, body).findings == ()

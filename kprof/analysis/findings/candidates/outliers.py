@@ -262,6 +262,9 @@ def _is_phase(turn: Ints, is_out: Bools) -> bool:
     share = np.bincount(turn, weights=is_out) / np.maximum(1, np.bincount(turn))
     turns = np.flatnonzero(share > 0.5)
     are_same = ((share[turn] > 0.5) == is_out).mean() >= NEARLY_ALL_COLD
+    if len(turns) == 1:
+        # It comes round no second time; of many, one is an event that is slow.
+        return bool(are_same) and len(share) <= LATER_PER_TRACK
     return bool(are_same) and len(turns) > 0 and _period(turns, len(share)) == 0
 
 
