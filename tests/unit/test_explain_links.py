@@ -10,7 +10,7 @@ from kprof.analysis import Summary, find
 from kprof.analysis.findings import Finding, explain_trace
 from patterns import bodies
 from patterns.bodies import Plant, grid
-from patterns.machine import Await, Machine, Put, Steps, Track, Travel
+from patterns.machine import Await, Machine, Put, Steps, Track, Travel, Work
 from synthetic import with_ranks
 
 RANKS_OF_HOST = 4
@@ -182,3 +182,35 @@ def test_pauses_that_are_short_after_long_calls_do_not_hide_what_a_link_costs() 
     (only,) = explain_trace(slow.trace()).findings
     assert only.links == ((5, 2),)
     assert is_gain(only, slow, run(is_slow=False))
+
+
+def cube(travel: Travel) -> Machine:
+    """An all-gather over a hypercube: a step for each dimension, with twice the data of the step
+    before, which takes longer to send, to travel and to store."""
+
+    def body(me: Track) -> Steps:
+        for step in range(3):
+            peer, slot = me.rank ^ 1 << step, 4 * step + me.block
+            yield Put("push", peer, slot, 250 * 2**step)
+            yield Await("pull", peer, slot)
+            yield Work("store", 220 * 2**step)
+
+    def of_step(source: int, destination: int) -> float:
+        return (600 + 250 * (source ^ destination)) * travel(source, destination)
+
+    machine = Machine(8, seed=64, noise=0.04)
+    for _ in range(8):
+        machine.call(grid(machine, 4), body, travel=of_step)
+    return machine
+
+
+def test_links_that_all_ranks_use_in_a_step_that_sends_more_are_not_slow() -> None:
+    assert find(Summary.of(cube(lambda _source, _other: 1.0).trace())).findings == ()
+
+
+@pytest.mark.parametrize("slow", [(0, 1), (2, 6)])
+def test_a_link_slower_than_others_of_its_step_is_named_alone(slow: tuple[int, int]) -> None:
+    run = cube(lambda *link: 3.0 if link == slow else 1.0)
+    (only,) = find(Summary.of(run.trace())).findings
+    assert only.links == (slow,)
+    assert is_gain(only, run, cube(lambda _source, _other: 1.0))

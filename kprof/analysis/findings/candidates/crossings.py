@@ -28,9 +28,19 @@ def slow_crossings(one: Comparable, kind: str) -> list[Candidate]:
     group = _groups(first[is_fast], second[is_fast], num_ranks)
     is_across = group[first] != group[second]
     are_all = is_fast.any() and (is_fast | is_across).all()
-    if not are_all or (~is_fast).sum() < LEAST_LINKS:
+    if not are_all or (~is_fast).sum() < LEAST_LINKS or _are_steps(one, group):
         return []
     return _across(one, kind, group, float(np.median(took[is_fast])), took[link])
+
+
+def _are_steps(one: Comparable, group: Ints) -> bool:
+    """Whether no turn has links between these groups beside links within: then turns may differ,
+    as steps of an algorithm that sends more and more, and not links."""
+    elements, chosen = one.basis.elements, one.chosen
+    is_across = group[elements.first[chosen]] != group[elements.second[chosen]]
+    region = one.basis.graph.spans.region[elements.at[chosen]]
+    _, step = grouped(region, elements.turn[chosen])
+    return not np.isin(step[is_across], step[~is_across]).any()
 
 
 def slow_network(one: Comparable, kind: str, hosts: Ints) -> list[Candidate]:

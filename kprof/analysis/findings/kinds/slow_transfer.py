@@ -58,7 +58,9 @@ class SlowTransfer(Kind):
             return []
         hosts = hosts_of(comparable.basis.graph)
         alike = replace(comparable, basis=_alike(comparable.basis, comparable.chosen, hosts))
-        found = _slow_links(alike) + slow_crossings(alike, self.name)
+        found = slow_crossings(alike, self.name)
+        # Links between groups may be all that a step has.
+        found += _slow_links(alike if found else _by_step(alike, hosts))
         if hosts.any():
             found += slow_ways(alike, self.name, hosts)
             found += slow_network(comparable, self.name, hosts)
@@ -260,9 +262,48 @@ def _alike(basis: Basis, chosen: Ints, hosts: Ints) -> Basis:
         for part in (here & leaves, here & ~leaves):
             if (part != here).any() and (part & is_seen).any():
                 factor[part] = overall / _usual_ns(elements, chosen[part], np.inf)
+    return _scaled(basis, chosen, factor)
+
+
+def _scaled(basis: Basis, chosen: Ints, factor: Floats) -> Basis:
+    """With what transfers took so many times as long."""
+    elements = basis.elements
     seen_ns = elements.seen_ns.copy()
     seen_ns[chosen] *= factor
     return replace(basis, elements=replace(elements, seen_ns=seen_ns))
+
+
+def _by_step(one: Comparable, hosts: Ints) -> Comparable:
+    """With what transfers took as if all steps of an algorithm sent as much."""
+    elements, chosen = one.basis.elements, one.chosen
+    factor, steps = np.ones(len(chosen)), _steps(one, hosts)
+    overall = _usual_ns(elements, chosen, np.inf) if len(steps) else 0.0
+    for step in steps:
+        factor[step] = overall / _usual_ns(elements, chosen[step], np.inf)
+    return replace(one, basis=_scaled(one.basis, chosen, factor))
+
+
+def _steps(one: Comparable, hosts: Ints) -> list[Ints]:
+    """Where in `chosen` the transfers of each step of an algorithm are: at the same turn, every
+    rank sends on as many links of a region and receives on as many, and not on all of them."""
+    elements, chosen = one.basis.elements, one.chosen
+    first, second = elements.first[chosen], elements.second[chosen]
+    region = one.basis.graph.spans.region[elements.at[chosen]]
+    leaves = hosts[first] != hosts[second]
+    num_ranks = len(np.unique(np.r_[first, second]))
+    of_step, step = grouped(region, leaves, elements.turn[chosen])
+    _, whole = grouped(region, leaves)
+    links = np.bincount(whole[grouped(whole, first, second)[0]])[whole[of_step]]
+    seen = np.flatnonzero(elements.is_seen[chosen])
+    seen = seen[grouped(step[seen], first[seen], second[seen])[0]]
+    count = np.bincount(step[seen], minlength=len(of_step))
+    is_step = (count > 0) & (count < links)
+    for end in (first, second):
+        examples, row = grouped(step[seen], end[seen])
+        of_rank = step[seen[examples]]
+        is_step[of_rank[np.bincount(row) * num_ranks != count[of_rank]]] = False
+    parts = np.split(np.argsort(step, kind="stable"), np.cumsum(np.bincount(step))[:-1])
+    return [parts[number] for number in np.flatnonzero(is_step).tolist()]
 
 
 def _usual_ns(elements: Elements, chosen: Ints, otherwise: float) -> float:
