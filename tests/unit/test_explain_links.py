@@ -214,3 +214,26 @@ def test_a_link_slower_than_others_of_its_step_is_named_alone(slow: tuple[int, i
     (only,) = find(Summary.of(run.trace())).findings
     assert only.links == (slow,)
     assert is_gain(only, run, cube(lambda _source, _other: 1.0))
+
+
+def test_the_only_link_between_hosts_of_its_region_is_a_network_and_no_slow_link() -> None:
+    """Rank 0 sends to the other host's first rank ("up"), and both pass it on within their hosts."""
+
+    def body(me: Track) -> Steps:
+        leader = me.rank - me.rank % RANKS_OF_HOST
+        for item in range(3):
+            slot = 8 * item + me.block
+            if me.rank == 0:
+                yield Put("up", RANKS_OF_HOST, slot, 400)
+            elif me.rank == leader:
+                yield Await("up-wait", 0, slot)
+            if me.rank != leader:
+                yield Await("pull", leader, slot)
+            for member in range(leader + 1, leader + RANKS_OF_HOST) if me.rank == leader else ():
+                yield Put("push", member, slot, 250)
+            yield Work("math", 700)
+
+    machine = Machine(8, seed=64, noise=0.04)
+    for _ in range(8):
+        machine.call(grid(machine, 4), body, travel=lambda s, d: network(s, d) * 0.55)
+    assert [finding.sentence for finding in findings_on_two_hosts(machine)] == []

@@ -87,6 +87,22 @@ def test_slow_events_elsewhere_are_no_cold_start(slow_turns: tuple[int, ...]) ->
     assert names == ["slow_events"]
 
 
+@pytest.mark.parametrize("num_slow", [3, 13])
+def test_most_blocks_are_not_slower_than_the_few_at_the_edges(num_slow: int) -> None:
+    """Some of 20 blocks store 2.4 us, the others 1.2; all multiply for 6 us."""
+    build = TraceBuilder('REGION(R_MUL, "multiply", compute)\nREGION(R_OUT, "store", compute)', 1)
+    for launch in range(10):
+        build.launch(launch, "kernel", 20)
+        for block in range(20):
+            at = {"rank": 0, "block": block, "launch": launch}
+            start, jitter = 1_000_000 * launch, (13 * block + 7 * launch) % 31
+            length_ns = (2_400 if 7 * block % 20 < num_slow else 1_200) + jitter
+            build.span(region="multiply", start_ns=start, duration_ns=6_000, **at)
+            build.span(region="store", start_ns=start + 6_000, duration_ns=length_ns, **at)
+    found = findings_of(build)
+    assert [len(finding.blocks) for finding in found] == [3] * (num_slow == 3)
+
+
 @pytest.mark.parametrize("is_across", [True, False])
 def test_reads_from_another_host_are_slower_and_no_slow_events(is_across: bool) -> None:
     """Each of eight ranks on two hosts reads from all others. It takes 2.2 times as long from the other

@@ -62,7 +62,11 @@ def candidates_of(basis: Basis, left_out: frozenset[Kind] = frozenset()) -> list
             found += kind.candidates(comparable)
     # What is usual would hide what is not: both shorten the same calls.
     unusual = [candidate for candidate in found if not is_usual(basis, candidate)]
-    return [candidate for candidate in joined(basis, unusual) if candidate.saved_ns.sum() > 0]
+    return [
+        candidate
+        for candidate in joined(basis, unusual)
+        if candidate.saved_ns.sum() > 0 and not is_usual(basis, candidate)
+    ]
 
 
 def _is_part(one: Candidate, other: Candidate) -> bool:
@@ -119,7 +123,8 @@ class Search:
         self.basis = basis
         # Each with the numbers of those that it unites, which may hide one another.
         single: list[tuple[Candidate, tuple[int, ...]]] = [(one, ()) for one in candidates]
-        self.candidates = single + with_scattered(basis, candidates)
+        scattered = with_scattered(basis, candidates)
+        self.candidates = single + [one for one in scattered if not is_usual(basis, one[0])]
         self.replay = replay_of(basis.graph)
         self.left = np.ones(len(basis.elements))
         self.ends = self.replay.call_ends([Edit()])[0]

@@ -12,10 +12,12 @@ from kprof.analysis.findings.candidates.excess import ALL
 from kprof.analysis.findings.thresholds import (
     LEAST_FLOOR_NS,
     LEAST_OF_CALL,
+    LEAST_PLACES_OF_CALL,
     LEAST_SAVED,
     OTHER_SIZES,
 )
 from kprof.analysis.findings.when import grows
+from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.elements import ElementClass, Elements, Family, elements_of
 from kprof.analysis.replay.graph import Graph
 from kprof.analysis.replay.spans import Bools, Floats, Ints
@@ -211,12 +213,15 @@ def is_once(basis: Basis, candidate: Candidate) -> bool:
 
 
 def is_usual(basis: Basis, candidate: Candidate) -> bool:
-    """Whether all places have it in many calls: these are of several sizes, and none is slow.
+    """Whether all places have it in many calls: these are of several sizes, and none is slow; or
+    most blocks have it: then the few others have less to do, as at the edges of a matrix.
 
     What grows from call to call is no more usual at the end.
     """
     if candidate.kind is not None or candidate.is_moving:
         return False
+    if _are_most_blocks(basis, candidate):
+        return True
     # Of a run with one rank, that rank is all places.
     is_one = len(np.unique(basis.graph.launch_rank)) == 1
     if any(
@@ -226,3 +231,12 @@ def is_usual(basis: Basis, candidate: Candidate) -> bool:
         return False
     is_often = int(candidate.calls.sum()) > OTHER_SIZES * basis.num_calls
     return is_often and not grows(candidate.excess)
+
+
+def _are_most_blocks(basis: Basis, candidate: Candidate) -> bool:
+    places, elements = candidate.places, basis.elements
+    if any(place.is_link or place.is_processor or place.second == ALL for place in places):
+        return False
+    is_alike = np.isin(elements.kind, list(candidate.classes))
+    blocks, _ = grouped(elements.first[is_alike], elements.second[is_alike])
+    return len(blocks) >= 2 * LEAST_PLACES_OF_CALL and 2 * len(places) > len(blocks)

@@ -260,7 +260,8 @@ def _alike(basis: Basis, chosen: Ints, hosts: Ints) -> Basis:
         if (here & is_seen).sum() >= 8 and min(len(np.unique(end)) for end in ends) > 1:
             factor[here] = overall / _usual_ns(elements, chosen[here], overall)
         for part in (here & leaves, here & ~leaves):
-            if (part != here).any() and (part & is_seen).any():
+            is_apart = (part != here).any() or (leaves[here].all() and not leaves.all())
+            if is_apart and (part & is_seen).any():
                 factor[part] = overall / _usual_ns(elements, chosen[part], np.inf)
     return _scaled(basis, chosen, factor)
 
