@@ -42,7 +42,7 @@ from kprof.analysis.findings.thresholds import (
     UNEVEN,
     UNLIKELY_ON_A_RANK,
 )
-from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
@@ -91,7 +91,7 @@ def outliers(
     if is_periodic and not position:
         turn = elements.turn[one.chosen]
         period = _period(turn[is_out], int(turn.max()) + 1)
-        if _is_phase(turn, is_out):
+        if _is_phase(turn, is_out, value):
             return []
     everywhere = (Place(ALL, ALL),)
     found = Candidate(kind, everywhere, one.classes, excess, out, saved, is_alone=True)
@@ -256,16 +256,17 @@ def _position(one: Comparable, is_out: Bools) -> str:
     return ""
 
 
-def _is_phase(turn: Ints, is_out: Bools) -> bool:
+def _is_phase(turn: Ints, is_out: Bools, value: Floats) -> bool:
     """Whether they are at the same turns of nearly all tracks, and not every n-th: another phase of
-    the kernel under the same name."""
+    the kernel under the same name. One turn is one if the others differ, too: steps that grow."""
     share = np.bincount(turn, weights=is_out) / np.maximum(1, np.bincount(turn))
     turns = np.flatnonzero(share > 0.5)
     are_same = ((share[turn] > 0.5) == is_out).mean() >= NEARLY_ALL_COLD
-    if len(turns) == 1:
-        # It comes round no second time; of many, one is an event that is slow.
-        return bool(are_same) and len(share) <= LATER_PER_TRACK
-    return bool(are_same) and len(turns) > 0 and _period(turns, len(share)) == 0
+    if not are_same or len(turns) == 0:
+        return False
+    others = grouped_median(turn[~is_out], value[~is_out], len(share))
+    is_growing = len(turns) == 1 and np.nanmax(others) > UNEVEN * np.nanmin(others)
+    return bool(is_growing) or _period(turns, len(share)) == 0
 
 
 def _period(turns: Ints, num_turns: int) -> int:
