@@ -116,11 +116,6 @@ class Word:
     FIRST_RESERVED, NUM_WANTED, HAS_CLAIMING, END_LAUNCH, NUM_RESERVING = range(5, 10)
 
 
-# As globals, which are faster to read, for what every launch does.
-FIRST_RESERVED: Final = Word.FIRST_RESERVED
-NUM_WANTED: Final = Word.NUM_WANTED
-NUM_RESERVING: Final = Word.NUM_RESERVING
-
 # WRITTEN_TO, in place of the number of a part + 1: nobody wants these events.
 DISCARDED: Final = 0xFFFF_FFFF
 # The TURN of a door (see kprof.recording), which is always in use.

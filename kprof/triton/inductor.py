@@ -30,9 +30,9 @@ from kprof.devices.gpu import is_capturing
 from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
 from kprof.recording.endings.complaints import complain, complain_once
+from kprof.recording.launches.whole_launch import Whole
 from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.rank.process import recorder as process_recorder
-from kprof.recording.rank.whole_launches import Whole
 from kprof.triton.buffer import words_of
 from kprof.triton.compiled import note_launcher
 from kprof.triton.instrument import WORDS, with_whole_span, with_words

@@ -241,7 +241,7 @@ def decode(
     decoder = Decoder(RankInfo(0, clock=CLOCK, probe=probe), ids)
     for launch in range(NUM_LAUNCHES if are_captured else 0):
         decoder.replays.add(Launch(launch, "kernel", 0))
-    ids.continue_from(NUM_LAUNCHES)
+    ids.num_launches = NUM_LAUNCHES
     state, chunks = read_arena(lambda begin, end: image[begin:end], handed)
     parts = [np.zeros((0, len(COLUMNS)), dtype=np.int64)]
     for table in decoder.decode(state, chunks):

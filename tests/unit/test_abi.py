@@ -15,6 +15,8 @@ from abi_header import HEADER, cpp_header
 from kprof import abi
 from kprof.abi import ArenaGeometry
 from kprof.errors import ArenaError
+from kprof.rank_memory import Word
+from kprof.recording.launches import launch_buffer
 from kprof.recording.launches.launch_buffer import NO_CHUNK, LaunchBuffer
 
 
@@ -179,6 +181,8 @@ def test_a_geometry_for_reserved_chunks_holds_both_kinds(num_claimed, num_reserv
 def test_the_recorder_packs_launch_buffers_as_declared():
     packed = LaunchBuffer(0x7F00_1234_5678, 3, 17, 8, 2112, 512, 32, 1, 9).packed()
     assert NO_CHUNK == abi.NO_CHUNK
+    for name in ("FIRST_RESERVED", "NUM_WANTED", "NUM_RESERVING"):
+        assert getattr(launch_buffer, name) == getattr(Word, name)
     assert np.frombuffer(packed, dtype=abi.LAUNCH_BUFFER).tolist() == [
         (0x7F00_1234_5678, 3, 17, 8, 2112, 512, 32, 1, 9)
     ]

@@ -13,6 +13,10 @@ from kprof.recording.launches.whole import whole
 
 # NO_CHUNK and LAUNCH_BUFFER of kprof.abi, which needs numpy; a test compares them.
 NO_CHUNK: Final = 0xFFFF_FFFF
+# Of Word of kprof.rank_memory, likewise.
+FIRST_RESERVED: Final = 5
+NUM_WANTED: Final = 6
+NUM_RESERVING: Final = 9
 _PACKED: Final = struct.Struct("<QIIIIIIII")
 # The largest number of blocks, threads or tracks of a launch: Natural of kprof.capture.manifest.
 MAX_SIZE: Final = (1 << 31) - 1

@@ -10,7 +10,7 @@ from kprof.recording.launches.launch_buffer import NULL_BUFFER, LaunchBuffer
 if TYPE_CHECKING:
     from kprof.devices.groups import Group
     from kprof.recording.arenas.turns import Room
-    from kprof.recording.rank.whole_launches import Whole, Words
+    from kprof.recording.launches.whole_launch import Whole, Words
     from kprof.regions import RegionsLike
 
 DEFAULT_ALIGN_EVERY_S: Final = 2.0

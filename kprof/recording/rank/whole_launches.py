@@ -11,51 +11,14 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from kprof.abi import RECORDS_PER_CHUNK
-from kprof.rank_memory import FIRST_RESERVED, NUM_RESERVING, NUM_WANTED
-from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.launches.launch_buffer import FIRST_RESERVED, NUM_RESERVING, NUM_WANTED
 from kprof.recording.rank.null_recorder import AnyRecorder
 
 if TYPE_CHECKING:
-    from kprof.recording.arenas.arena import Arena
     from kprof.recording.arenas.turns import Turns
     from kprof.recording.launches.launch_log import LaunchLog, Plan
+    from kprof.recording.launches.whole_launch import Whole, Words
     from kprof.recording.retention.drainer import Drainer
-    from kprof.regions import RegionTable
-
-Words = tuple[int, int, int, int]
-
-
-class Whole:
-    """A kernel with so many blocks, and what its launches have in common.
-
-    `words_of` makes a kernel's arguments of a buffer. `made` has the limits of the arena that it
-    holds for, the least chunk that a launch may reserve, and the words of launch 0 with chunk 0:
-    those of the next launch and the next chunk are larger by 2. It is one object, because threads
-    launch.
-    """
-
-    __slots__ = ("made", "name", "num_blocks", "num_chunks", "plan", "regions", "words_of")
-    plan: Plan
-
-    def __init__(
-        self,
-        name: str,
-        regions: RegionTable,
-        num_blocks: int,
-        words_of: Callable[[LaunchBuffer], Words],
-    ) -> None:
-        self.name, self.regions, self.words_of = name, regions, words_of
-        self.num_blocks, self.num_chunks = num_blocks, -(-num_blocks // RECORDS_PER_CHUNK)
-        self.made: tuple[tuple[int, int] | None, int, Words] = None, 0, (0, 0, 0, 0)
-
-    def make_for(self, plan: Plan, arena: Arena) -> None:
-        """A launch had this plan, and others may use the arena."""
-        self.plan, limits = plan, arena.limits
-        # A launch that reserves nothing, or has a limit to store, is more than a reservation.
-        if self.num_chunks and not arena.has_raised_limit:
-            words = self.words_of(LaunchBuffer(arena.address, 0, 0, 1, self.num_chunks, *limits))
-            self.made = limits, limits[0] * limits[1], words
 
 
 class WholeLaunches(AnyRecorder):
@@ -127,5 +90,6 @@ class WholeLaunches(AnyRecorder):
         words = super().launch_whole(whole, None)
         arena, plan = self._turns.active, self._plans.get((whole.name, whole.num_blocks, 0, 0))
         if plan is not None and plan.regions is whole.regions and whole.made[0] is not arena.limits:
-            whole.make_for(plan, arena)
+            # One with a limit to store is more than a reservation.
+            whole.make_for(plan, None if arena.has_raised_limit else (arena.address, arena.limits))
         return words
