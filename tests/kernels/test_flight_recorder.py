@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import threading
@@ -250,8 +251,12 @@ def test_what_a_killed_rank_had_dumped_remains(
     lifetime.discard(directory, 0)
     (info,) = make_manifest(directory, Begun(("run",), "2026", 1), None).ranks
     ordinals = [launch.ordinal for launch in info.launches if launch.kernel == "run_places"]
-    assert ordinals == list(range(50 - len(ordinals), 50))
-    assert info.cut_short.endswith("; the last 12 of its 162 launches are lost")
+    # Of the 12 launches after the dump, it goes by the scheduler how soon they fill a ring's arena.
+    assert ordinals == list(range(ordinals[0], ordinals[-1] + 1))
+    assert ordinals[-1] >= 49
+    lost = re.search(r"; the last (\d+) of its 162 launches are lost$", info.cut_short)
+    assert lost is not None
+    assert int(lost[1]) <= 12
     (note,) = info.notes
     assert note.startswith("dump 0 of rank 0 (first): from ")
 
