@@ -214,14 +214,15 @@ def is_once(basis: Basis, candidate: Candidate) -> bool:
 
 def is_usual(basis: Basis, candidate: Candidate) -> bool:
     """Whether all places have it in many calls: these are of several sizes, and none is slow; or
-    most blocks have it: then the few others have less to do, as at the edges of a matrix.
+    most blocks have it there: then the few others have less to do, as at the edges of a matrix.
 
     What grows from call to call is no more usual at the end.
     """
     if candidate.kind is not None or candidate.is_moving:
         return False
+    is_often = int(candidate.calls.sum()) > OTHER_SIZES * basis.num_calls
     if _are_most_blocks(basis, candidate):
-        return True
+        return is_often
     # Of a run with one rank, that rank is all places.
     is_one = len(np.unique(basis.graph.launch_rank)) == 1
     if any(
@@ -229,7 +230,6 @@ def is_usual(basis: Basis, candidate: Candidate) -> bool:
         for place in candidate.places
     ):
         return False
-    is_often = int(candidate.calls.sum()) > OTHER_SIZES * basis.num_calls
     return is_often and not grows(candidate.excess)
 
 
