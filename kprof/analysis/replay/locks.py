@@ -88,8 +88,10 @@ def _is_handed_on(spans: Spans, members: Ints, is_long: Bools, shortest: Floats)
     time in which a free lock is taken, at most."""
     after = []
     for holder, waiter in itertools.pairwise(members.tolist()):
+        if not is_long[waiter]:
+            continue
         last = _last_held(spans, holder, int(spans.end[waiter]), len(spans))
-        if is_long[waiter] and last != holder:
+        if last != holder:
             after.append(spans.end[waiter] - spans.end[last])
     is_enough = len(after) >= _ENOUGH_HANDED_ON
     soon_ns = 2 * max(float(shortest[members[0]]), spans.step_ns)

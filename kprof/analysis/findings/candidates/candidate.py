@@ -235,6 +235,9 @@ def is_usual(basis: Basis, candidate: Candidate) -> bool:
 
 def _are_most_blocks(basis: Basis, candidate: Candidate) -> bool:
     places, elements = candidate.places, basis.elements
+    # Few are never most of enough blocks; nearly all candidates are one place, of many elements.
+    if len(places) <= LEAST_PLACES_OF_CALL:
+        return False
     if any(place.is_link or place.is_processor or place.second == ALL for place in places):
         return False
     is_alike = np.isin(elements.kind, list(candidate.classes))

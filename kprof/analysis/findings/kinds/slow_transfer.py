@@ -276,9 +276,11 @@ def _scaled(basis: Basis, chosen: Ints, factor: Floats) -> Basis:
 
 def _by_step(one: Comparable, hosts: Ints) -> Comparable:
     """With what transfers took as if all steps of an algorithm sent as much."""
+    steps = _steps(one, hosts)
+    if not steps:
+        return one
     elements, chosen = one.basis.elements, one.chosen
-    factor, steps = np.ones(len(chosen)), _steps(one, hosts)
-    overall = _usual_ns(elements, chosen, np.inf) if len(steps) else 0.0
+    factor, overall = np.ones(len(chosen)), _usual_ns(elements, chosen, np.inf)
     for step in steps:
         factor[step] = overall / _usual_ns(elements, chosen[step], np.inf)
     return replace(one, basis=_scaled(one.basis, chosen, factor))
