@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
@@ -771,36 +772,34 @@ def runner_on(recorder: Recorder, name: str) -> tuple[Any, list[Any]]:
     return inductor._runner_of(copy, *runners, by.append), by
 
 
-def test_a_launch_notes_the_stream_that_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def draining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """A recorder that drains, though no thread empties its arenas."""
+    monkeypatch.setattr(Drainer, "_run", lambda _: None)
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, retention=Retention(drain=True))
+        yield recorder
+        recorder.close()
+
+
+def test_a_launch_notes_the_stream_that_it_is_given(draining: Recorder) -> None:
     """An arena is emptied once the launches on all streams have ended that use it."""
-    monkeypatch.setattr(Drainer, "_run", lambda _: None)
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, retention=Retention(drain=True))
-        for name in ("first", "second"):
-            run, by = runner_on(recorder, name)
-            for stream in (7, 8):
-                run(64, 1, 1, stream)
-        assert by == ["copy", "copy"]
-        # The long way asks for torch's current stream, which the CPU has none of.
-        assert recorder._turns.streams == {8}
-        recorder.close()
+    for name in ("first", "second"):
+        run, by = runner_on(draining, name)
+        for stream in (7, 8):
+            run(64, 1, 1, stream)
+    assert by == ["copy", "copy"]
+    # The long way asks for torch's current stream, which the CPU has none of.
+    assert draining._turns.streams == {8}
 
 
-def test_a_captured_launch_is_recorded_though_its_call_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_captured_launch_is_recorded_though_its_call_is_left_out(draining: Recorder) -> None:
     """Replays of the graph belong to other calls."""
-    monkeypatch.setattr(Drainer, "_run", lambda _: None)
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, retention=Retention(drain=True))
-        recorder.launch("first", num_blocks=1)
-        run, by = runner_on(recorder, "second")
-        for is_left_out, is_captured in ((False, False), (True, False), (True, True)):
-            recorder._turns.leave_out(is_left_out)
-            recorder._is_capturing = lambda is_captured=is_captured: is_captured
-            run(64, 1, 1, 0)
-        assert by == ["copy", "Inductor", "copy"]
-        recorder._is_capturing = bool
-        recorder.close()
+    draining.launch("first", num_blocks=1)
+    run, by = runner_on(draining, "second")
+    for is_left_out, is_captured in ((False, False), (True, False), (True, True)):
+        draining._turns.leave_out(is_left_out)
+        draining._is_capturing = lambda is_captured=is_captured: is_captured
+        run(64, 1, 1, 0)
+    assert by == ["copy", "Inductor", "copy"]
+    draining._is_capturing = bool

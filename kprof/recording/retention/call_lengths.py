@@ -104,13 +104,6 @@ class CallsOfAny(CallLengths):
             self.num_more = _LONGEST_CALL
         return super().note_launch(kernel)
 
-    def skip(self, kernel: str) -> bool:
-        """Whether the next launch begins no call; `note_launch` may miss it then."""
-        if kernel == self.kernel or not self.kernel or self.num_more <= 0:
-            return False
-        self.num_more -= 1
-        return True
-
     def note_replay(self, graph: int) -> bool:
         """A graph is about to be replayed; returns whether a call begins with it."""
         if not self.kernel.startswith(_GRAPH):
