@@ -6,6 +6,7 @@
     │   ├── CorruptCaptureError    a manifest or Parquet file is truncated or damaged
     │   ├── NewerFormatError       written by a newer kprof
     │   ├── OutputExistsError      refusing to overwrite (pass --force)
+    │   ├── UnfinishedError        a bug of ours, or the system, ended the making of a capture
     │   └── ForeignFormatError     a file to import is not what it was said to be
     ├── RegionError            a region table that cannot be used
     ├── ArenaError             a record arena that is too small or is not an arena
@@ -31,6 +32,10 @@ The CLI prints the message on one line and exits with 1, with 2 for what was typ
 from __future__ import annotations
 
 import importlib
+from typing import Final
+
+# Begins the sentence for an unexpected error. Tests search for it.
+BUG_SENTENCE: Final = "kprof has a bug here"
 
 
 class KprofError(Exception):
@@ -60,6 +65,10 @@ class NewerFormatError(CaptureError):
 
 class OutputExistsError(CaptureError):
     """The output exists and overwriting was not asked for."""
+
+
+class UnfinishedError(CaptureError):
+    """What nobody foresaw ended the making of a capture. What the ranks wrote is there."""
 
 
 class ForeignFormatError(CaptureError):
@@ -169,3 +178,19 @@ class CallTooLargeError(SelectionError):
         super().__init__(f"{reason}; {remedy}")
         self.reason = reason
         self.remedy = remedy
+
+
+def describe_error(error: Exception) -> str:
+    """What went wrong, and what to do about it."""
+    if isinstance(error, KprofError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError):
+        return f"cannot use {error.filename or 'the output'}: {error.strerror or error}"
+    if isinstance(error, UnicodeError):
+        text = getattr(error, "object", "a name")
+        return f"{text[:80]!r} is not UTF-8; rename the file, or save the text as UTF-8"
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
+        return "not enough memory; select less, such as --ranks 0-3 or --launches 4"
+    if "can't start new thread" in str(error):
+        return "the system does not let this process start more threads; raise `ulimit -u`"
+    return f"{BUG_SENTENCE} ({type(error).__name__}); please report it, with what --debug prints"

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kprof.errors import KprofError
+from kprof.errors import KprofError, describe_error
 from kprof_cli import (
     aligning,
     cleaning,
@@ -34,8 +34,6 @@ from kprof_cli import (
 from kprof_cli.output import note, say
 
 EXIT_INTERRUPTED: Final = 130
-# Begins the message for an unexpected error. Tests search for it.
-BUG_SENTENCE: Final = "kprof has a bug here"
 _DEBUG_FLAG: Final = "--debug"
 
 app = typer.Typer(
@@ -118,25 +116,9 @@ def run(arguments: Sequence[str]) -> int:
             traceback.print_exc()
         if isinstance(error, OSError):
             _discard_output()
-        note(_sentence(error))
+        note(describe_error(error))
         return error.exit_code if isinstance(error, KprofError) else code or 1
     return code
-
-
-def _sentence(error: Exception) -> str:
-    """What went wrong, and what to do about it."""
-    if isinstance(error, KprofError):
-        return " ".join(str(error).split())
-    if isinstance(error, OSError):
-        return f"cannot use {error.filename or 'the output'}: {error.strerror or error}"
-    if isinstance(error, UnicodeError):
-        text = getattr(error, "object", "a name")
-        return f"{text[:80]!r} is not UTF-8; rename the file, or save the text as UTF-8"
-    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
-        return "not enough memory; select less, such as --ranks 0-3 or --launches 4"
-    if "can't start new thread" in str(error):
-        return "the system does not let this process start more threads; raise `ulimit -u`"
-    return f"{BUG_SENTENCE} ({type(error).__name__}); please report it, with what --debug prints"
 
 
 def _discard_output() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 from typer import Argument, Option
 
-from kprof.errors import KprofError, NothingRecordedError, RecorderError, SelectionError
+from kprof.errors import NothingRecordedError, RecorderError, SelectionError, describe_error
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.on_use import metadata
 from kprof.recording.finishing.outcome import describe_exit
@@ -222,10 +222,10 @@ def record_and_summarise(request: RecordRequest) -> Recording:
     try:
         for line in summary_lines(recording):
             say(line)
-    except (KprofError, OSError) as error:
+    except Exception as error:
         # The capture is written and the workload's exit code counts, whatever cannot be said about
         # it.
-        note(f"wrote {recording.capture.path}, but {error}")
+        note(f"wrote {recording.capture.path}, but {describe_error(error)}")
     return recording
 
 

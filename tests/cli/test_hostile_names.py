@@ -13,7 +13,7 @@ import pytest
 
 from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.printable import printable, printable_json
-from kprof.errors import RegionError
+from kprof.errors import BUG_SENTENCE, RegionError
 from kprof.recording.launches.launch_log import LaunchLog
 from kprof.recording.launches.wanted import EVERYTHING
 from kprof.regions import RegionTable
@@ -131,15 +131,13 @@ def test_all_that_is_printed_goes_through_one_module():
 
 
 def test_what_nobody_foresaw_is_one_line(kprof, small, monkeypatch):
-    from kprof_cli import main
-
     def fail(*_: object) -> None:
         raise KeyError("a\x1b[2J")
 
     monkeypatch.setattr("kprof.trace.Trace.open", fail)
     result = kprof("stats", small)
     assert (result.code, result.out) == (1, "")
-    assert result.error_line.startswith(f"kprof: {main.BUG_SENTENCE} (KeyError);")
+    assert result.error_line.startswith(f"kprof: {BUG_SENTENCE} (KeyError);")
     assert "Traceback" in kprof("--debug", "stats", small).err
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from kprof.abi import MAX_REGION_ID
 from kprof.capture.directory import Capture
+from kprof.errors import BUG_SENTENCE
 
 RANKS = str(Path(__file__).parent / "workloads" / "ranks.py")
 TWO_RANKS = ("--started", "0,1", "--finished", "0,1")
@@ -103,6 +104,33 @@ def test_a_capture_that_cannot_be_summed_up_is_kept_with_the_workloads_exit_code
     assert result.code == 6
     assert f"kprof: wrote {run}, but {MAX_REGION_ID + 4} regions do not fit" in result.err
     assert Capture.open(run).manifest.exit_code == 6
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise OverflowError("integer division result too large for a float")
+
+
+def test_a_bug_in_the_summary_keeps_the_workloads_exit_code(kprof, tmp_path, monkeypatch):
+    """A program that ended well had exit code 1, because a number was too large for a finding."""
+    run = tmp_path / "run.kprof"
+    monkeypatch.setattr("kprof.analysis.find", _fail)
+    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS)
+    assert result.code == 0
+    assert f"kprof: wrote {run}, but {BUG_SENTENCE} (OverflowError);" in result.err
+    assert len(Capture.open(run).manifest.ranks) == 2
+
+
+def test_a_bug_in_finishing_keeps_the_exit_code_and_the_files(kprof, tmp_path, monkeypatch):
+    run = tmp_path / "run.kprof"
+    line = ("record", "-o", run, "--", "python", RANKS, *TWO_RANKS)
+    with monkeypatch.context() as bug:
+        bug.setattr("kprof.recording.launcher.record.make_manifest", _fail)
+        result = kprof(*line, "--exit", "6")
+    assert result.code == 6
+    unfinished = f"{run}.unfinished"
+    assert f"{BUG_SENTENCE} (OverflowError)" in result.error_line
+    assert f"the ranks' files are kept in {unfinished}: kprof recover" in result.error_line
+    assert kprof("recover", unfinished).code == 0
 
 
 @pytest.mark.parametrize("loss", ["--dropped", "--open"])

@@ -20,6 +20,7 @@ from kprof.analysis.summary import Summary
 from patterns.machine import Machine, Steps, Track, Work
 from recorded import analysed
 from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
+from synthetic import TraceBuilder
 
 pytestmark = pytest.mark.slow
 
@@ -195,6 +196,23 @@ def test_what_grows_at_all_places_is_measured_from_the_shortest_call() -> None:
     assert finding.when is When.GROWING
     # 10 us grow to 16.5 us, beside 4 us.
     assert finding.share == pytest.approx(3.25 / 17.25, abs=0.015)
+
+
+def test_a_block_that_is_slow_in_hundreds_of_calls() -> None:
+    """The chance that all of them are its own has factors that no float holds."""
+    calls, num_slow, num_blocks = 2200, 200, 4
+    rng = np.random.default_rng(5)
+    slow = set(rng.choice(calls, num_slow, replace=False).tolist())
+    build = TraceBuilder('REGION(R_WORK, "work", compute)', num_ranks=1)
+    for call in range(calls):
+        build.launch(call + 1, "kernel", num_blocks=num_blocks)
+        for block in range(num_blocks):
+            length_ns = int(rng.integers(10_000, 10_300))
+            if block == 1 and call in slow:
+                length_ns = 3 * length_ns // 2
+            build.span(0, "work", 100_000 * call, length_ns, launch=call + 1, block=block)
+    (finding,) = explain_trace(build.trace()).findings
+    assert (finding.places, len(finding.calls)) == (((0, 1),), num_slow)
 
 
 def test_every_third_call_is_slow_wherever_it_begins() -> None:

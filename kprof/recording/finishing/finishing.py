@@ -46,7 +46,9 @@ from kprof.errors import (
     KprofError,
     NothingRecordedError,
     OutputExistsError,
+    UnfinishedError,
     WorkloadError,
+    describe_error,
 )
 from kprof.nccl.capture import collect
 from kprof.recording.finishing.numbering import number_replays
@@ -136,6 +138,22 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
             how = " -o NAME makes a capture of them"
         error.args = (f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}",)
         raise
+
+
+@contextlib.contextmanager
+def ending_with(exit_code: int) -> Iterator[None]:
+    """Whatever ends the making of a capture, kprof exits with this code."""
+    try:
+        yield
+    except CaptureError as error:
+        error.exit_code = exit_code
+        raise
+    except KprofError:
+        raise
+    except Exception as error:
+        unfinished = UnfinishedError(describe_error(error))
+        unfinished.exit_code = exit_code
+        raise unfinished from error
 
 
 def _all_infos(

@@ -53,7 +53,7 @@ from kprof.nccl.keeping import SlowestCalls, snapshot
 from kprof.nccl.plugin import NOT_LOADED, environment_for, replaced_plugin
 from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings.lifetime import open_recorders
-from kprof.recording.finishing.finishing import HOW_TO_RECORD, keeping, make_manifest
+from kprof.recording.finishing.finishing import HOW_TO_RECORD, ending_with, keeping, make_manifest
 from kprof.recording.finishing.outcome import Outcome, describe_exit
 from kprof.recording.finishing.recover import in_brackets, locked, now_utc, refuse_open_ranks
 from kprof.recording.launcher.runs import MeasuredOverhead, run_four_times, run_once
@@ -149,11 +149,8 @@ def record(
                     arguments, environment, directory, say, is_quiet=request.is_quiet
                 )
             measured = MeasuredOverhead()
-        try:
+        with ending_with(outcome.exit_code or int(not request.is_foreign)):
             finished = _finish(request, directory, begun, outcome, measured)
-        except CaptureError as error:
-            error.exit_code = outcome.exit_code or int(not request.is_foreign)
-            raise
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from math import exp, factorial, perm
+from math import exp, inf, lgamma, log
 from typing import TypeVar
 
 import numpy as np
@@ -130,14 +130,17 @@ def _chance(basis: Basis, candidate: Candidate, count: int) -> float:
     elements, place = basis.elements, candidate.places[0]
     # Where there are more than usual in a run, there are about as many as these.
     expected = max(float(count), RARE * float((elements.family == Family.OWN).sum()))
-    poisson = exp(-expected) * expected**count / factorial(count)
+    # In logarithms: of hundreds of elements, the factors themselves do not fit a float.
+    poisson = count * log(expected) - expected - lgamma(count + 1)
     if candidate.is_moving:
-        return poisson * perm(basis.num_calls, count) / float(basis.num_calls) ** count
+        calls, spare = basis.num_calls, basis.num_calls - count
+        ways = lgamma(calls + 1) - lgamma(spare + 1) if spare >= 0 else -inf
+        return exp(poisson + ways - count * log(calls))
     is_like = elements.family == elements.family[candidate.chosen[0]]
     ends = ((place.first, elements.first), (place.second, elements.second))
     columns = [column[is_like] for end, column in ends if end != ALL]
     num_like = len(grouped(*columns)[0]) if columns else 1
-    return poisson / float(num_like) ** (count - 1)
+    return exp(poisson - (count - 1) * log(num_like))
 
 
 def _is_unlike(basis: Basis, candidate: Candidate, factor: float) -> bool:
