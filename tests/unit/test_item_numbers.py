@@ -120,6 +120,48 @@ def test_beside_a_slow_rank_of_a_mesh_the_one_with_most_neighbors_has_no_more_it
     assert [(finding.kind.name, finding.ranks) for finding in found] == [("slow", (6,))]
 
 
+def test_what_two_ranks_are_waited_for_is_an_item_of_neither() -> None:
+    """A sweep over three by three ranks, from one corner after the other; all do as many cells."""
+
+    def body(me: Track) -> Steps:
+        y, x = divmod(me.rank, 3)
+        for octant, (dx, dy) in enumerate([(1, 1), (-1, 1), (1, -1), (-1, -1)]):
+            for plane in range(3):
+                slot = (octant * 3 + plane) * 4 + me.block
+                for there, rank in ((x - dx, me.rank - dx), (y - dy, me.rank - 3 * dy)):
+                    if 0 <= there < 3:
+                        yield Await("pull", rank, slot)
+                yield Work("math", 1500)
+                for there, rank in ((x + dx, me.rank + dx), (y + dy, me.rank + 3 * dy)):
+                    if 0 <= there < 3:
+                        yield Put("push", rank, slot, 160)
+
+    machine = Machine(9, noise=0.05)
+    for _ in range(6):
+        machine.call(bodies.grid(machine, 4), body)
+    found = analysis.find(Summary.of(machine.trace()))
+    assert [finding.sentence for finding in found.findings] == []
+    assert "items" not in (found.rest.below or "")
+
+
+def test_inner_ranks_of_a_tree_merge_longer_lists_and_are_not_slow() -> None:
+    def body(me: Track) -> Steps:
+        yield Work("load", 4_000)
+        step = 1
+        while step < 16 and not me.rank & step:
+            yield Await("pull", me.rank + step, me.block)
+            yield Work("sum", 300 + 160 * step)
+            step *= 2
+        if step < 16:
+            yield Put("push", me.rank - step, me.block, 300)
+
+    machine = Machine(16, noise=0.03)
+    for _ in range(8):
+        machine.call(bodies.grid(machine, 4), body)
+    found = analysis.find(Summary.of(machine.trace()))
+    assert [finding.sentence for finding in found.findings] == []
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_one_of_the_servers_of_a_job_has_more_items(times: int) -> None:
     """Ranks 0-2 add up what ranks 3-6 push; rank 1 has so many times as many parts to add up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kprof.analysis.findings.candidates.candidate import Comparable
-from kprof.analysis.findings.thresholds import LEAST_PEERS
+from kprof.analysis.findings.thresholds import FEW, LEAST_PEERS
 from kprof.analysis.replay.columns import grouped
 from kprof.analysis.replay.spans import Ints, Spans
 
@@ -34,6 +34,17 @@ def _is_as_many_for_each(one: Comparable) -> bool:
     units, unit = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
     of_unit = neighbors[elements.first[chosen[units]]]
     return bool(of_unit.all()) and len(set((np.bincount(unit) / of_unit).tolist())) == 1
+
+
+def serves_several(one: Comparable) -> bool:
+    """Whether items come after waits for two ranks in a row, so that none is of one rank only."""
+    spans = one.basis.graph.spans
+    last = spans.previous[one.basis.elements.at[one.chosen]]
+    last = last[last >= 0]
+    before = spans.previous[last]
+    are_waits = (before >= 0) & (spans.send[last] >= 0) & (spans.send[before] >= 0)
+    are_two = are_waits & (spans.peer[last] != spans.peer[before])
+    return len(last) > 0 and bool(are_two.mean() > FEW)
 
 
 def have_as_many_neighbors(spans: Spans, ranks: Ints) -> bool:

@@ -22,12 +22,13 @@ from kprof.analysis.findings.candidates.excess import (
 from kprof.analysis.findings.thresholds import (
     BY_OUTLIERS,
     CELL,
+    FEW,
     GROUP,
     MOSTLY_WITHIN,
     OUTLIER_RATIO,
     UNEVEN,
 )
-from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.columns import grouped, grouped_median
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Floats, Ints
 
@@ -38,6 +39,7 @@ def slow_places(one: Comparable) -> list[Candidate]:
     elements = one.basis.elements
     if len(chosen) < 2 or one.family is Family.TRAVEL:
         return []
+    value = value / _sizes_of_turns(one)
     cells, cell = cells_of_elements(elements, chosen, value)
     size, growth = sizes_of_calls(cells, one.basis.num_calls)
     place_of = _places(one)
@@ -61,6 +63,24 @@ def slow_places(one: Comparable) -> list[Candidate]:
         saved *= elements.value_ns[chosen[here]] / np.maximum(value_here, 1e-9)
         found += slow_candidate(one, deviation, place_of(deviation), chosen[here], saved, cell_here)
     return found
+
+
+def _sizes_of_turns(one: Comparable) -> Floats:
+    """By element, how many times as long those at its turn of a track take as at the shortest turn:
+    an inner rank of a tree has more merges, each of a longer list. 1 unless tracks have different
+    numbers of elements, or where turns of several places do not differ."""
+    elements, chosen, same = one.basis.elements, one.chosen, np.ones(len(one.chosen))
+    turn, track = elements.turn[chosen], one.basis.graph.spans.track[elements.at[chosen]]
+    if one.family is not Family.OWN or len(set(np.bincount(track)[np.unique(track)].tolist())) < 2:
+        return same
+    examples, _ = grouped(turn, elements.first[chosen])
+    is_known = np.bincount(turn[examples]) > 1
+    length = grouped_median(turn, one.value_ns, len(is_known))
+    shortest = max(float(length[is_known].min(initial=np.inf)), 1.0)
+    if not is_known.any() or length[is_known].max() < UNEVEN * shortest:
+        return same
+    is_usual = abs(np.log(np.maximum(one.value_ns, 1.0) / np.maximum(length[turn], 1.0))) < GROUP
+    return np.maximum(length[turn] / shortest, 1.0) if is_usual.mean() > 1 - FEW else same
 
 
 def _off_slow_warps(

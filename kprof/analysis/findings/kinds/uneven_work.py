@@ -18,7 +18,11 @@ from kprof.analysis.findings.candidates.excess import (
     find_deviations,
     members,
 )
-from kprof.analysis.findings.candidates.neighbors import have_as_many_neighbors, is_by_neighbors
+from kprof.analysis.findings.candidates.neighbors import (
+    have_as_many_neighbors,
+    is_by_neighbors,
+    serves_several,
+)
 from kprof.analysis.findings.counts import (
     ItemCounts,
     item_counts,
@@ -160,7 +164,9 @@ def _surplus(one: Comparable) -> list[Candidate]:
     is_its = spans.names_peer[elements.at[one.chosen]] | ("send" in spans.categories)
     is_here = np.isin(peer, one.basis.graph.launch_rank) & is_its
     found = _of_places(one, one.chosen, elements.second[one.chosen]) + _of_more_blocks(one)
-    return found if is_role else found + _of_peers(one, one.chosen[is_here], peer[is_here])
+    if is_role or serves_several(one):
+        return found
+    return found + _of_peers(one, one.chosen[is_here], peer[is_here])
 
 
 def _of_places(one: Comparable, part: Ints, block: Ints) -> list[Candidate]:
