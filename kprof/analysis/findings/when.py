@@ -62,8 +62,9 @@ def grows(by_call: Floats) -> bool:
 
 def _period_of(mask: Bools) -> int:
     """n where it is every n-th call from one of the first n on, three times and more; else 0."""
-    for period in range(2, len(mask) // 3 + 1):
-        phase = int(np.flatnonzero(mask)[0])
-        if phase < period and (mask == (np.arange(len(mask)) % period == phase)).all():
-            return period
-    return 0
+    first, second = [*np.flatnonzero(mask)[:2].tolist(), 0, 0][:2]
+    period = second - first
+    if not first < period <= len(mask) // 3 or period < 2:
+        return 0
+    is_periodic = (mask == (np.arange(len(mask)) % period == first)).all()
+    return period if is_periodic else 0

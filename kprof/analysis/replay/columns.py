@@ -57,12 +57,25 @@ def shortest_of(groups: Ints, values: Floats) -> Floats:
 
 def grouped_median(groups: Ints, values: Floats, count: int) -> Floats:
     """The lower median of the values of every group; NaN for empty ones."""
+    return grouped_quantile(groups, values, count, 0.5, is_lower=True)
+
+
+def grouped_quantile(
+    groups: Ints, values: Floats, count: int, share: float, *, is_lower: bool = False
+) -> Floats:
+    """The quantile of the values of every group, between two of them or the lower one of these; NaN
+    for empty groups."""
     order = np.lexsort((values, groups))
     sizes = np.bincount(groups, minlength=count)
-    firsts = np.cumsum(sizes) - sizes
-    result = np.full(count, np.nan)
     filled = sizes > 0
-    result[filled] = values[order][firsts[filled] + (sizes[filled] - 1) // 2]
+    firsts, last = (np.cumsum(sizes) - sizes)[filled], sizes[filled] - 1
+    below = np.floor(share * last).astype(np.int64)
+    ranked = values[order]
+    result = np.full(count, np.nan)
+    result[filled] = low = ranked[firsts + below]
+    if not is_lower:
+        high = ranked[firsts + np.minimum(below + 1, last)]
+        result[filled] += (share * last - below) * (high - low)
     return result
 
 

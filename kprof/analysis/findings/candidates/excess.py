@@ -37,7 +37,7 @@ from kprof.analysis.findings.thresholds import (
     UNEVEN,
 )
 from kprof.analysis.findings.when import grows
-from kprof.analysis.replay.columns import grouped, grouped_median
+from kprof.analysis.replay.columns import grouped, grouped_median, grouped_quantile
 from kprof.analysis.replay.elements import Elements
 from kprof.analysis.replay.spans import Bools, Floats, Ints
 
@@ -175,8 +175,8 @@ def _lengths_of_calls(cells: Cells) -> tuple[Ints, Floats, float]:
     if count == 0:
         return number, np.zeros(0), 0.0
     mean = np.log(cells.sum_ns / cells.count)
-    low = np.array([np.quantile(mean[number == n], LOW, method="lower") for n in range(count)])
-    lowest = np.array([np.quantile(mean[number == n], LOWEST * LOW) for n in range(count)])
+    low = grouped_quantile(number, mean, count, LOW, is_lower=True)
+    lowest = grouped_quantile(number, mean, count, LOWEST * LOW)
     error = float(np.median(low - lowest)) / np.sqrt(max(1.0, LOW * len(number) / count))
     return number, low, error
 
@@ -233,7 +233,7 @@ def _spread(y: Floats, cells: Cells, spread: float, low: float) -> Floats:
 
 def deviations_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Deviation]:
     """Lay the excess `y` of every cell, a logarithm, to groups; `sigma` is its spread."""
-    deviations: list[Deviation] = []
+    united: dict[tuple[int, int], Deviation] = {}
     residual = y.copy()
     call, first, second = cells.call, cells.first, cells.second
     calls, firsts, seconds = (len(np.unique(column)) for column in (call, first, second))
@@ -252,9 +252,9 @@ def deviations_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> lis
         # What all calls have is how the kernel is.
         shared = _shared_by_calls(cells, residual) if keys[1] is keys[2] else 0.0
         residual -= shared
-        deviations += _step(cells, residual, sigma, keys, num_calls)
+        _step(cells, residual, sigma, keys, num_calls, united)
         residual += shared
-    return _united(deviations)
+    return list(united.values())
 
 
 def _shared_by_calls(cells: Cells, residual: Floats) -> float:
@@ -275,14 +275,19 @@ def shared_by_all(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> Dev
 
 
 def _step(
-    cells: Cells, residual: Floats, sigma: Floats, keys: tuple[Ints, Ints, Ints], num_calls: int
-) -> list[Deviation]:
-    """Lay excesses to the groups of one kind, and take them from the residual."""
+    cells: Cells,
+    residual: Floats,
+    sigma: Floats,
+    keys: tuple[Ints, Ints, Ints],
+    num_calls: int,
+    united: dict[tuple[int, int], Deviation],
+) -> None:
+    """Lay excesses to the groups of one kind, and take them from the residual. `united` has one
+    deviation per place: what it has in all calls and what it has in some of them on top."""
     examples, inverse = grouped(*keys)
     order = np.argsort(inverse, kind="stable")
     bounds = np.r_[0, np.cumsum(np.bincount(inverse, minlength=len(examples)))]
     is_constant = bool((keys[0] == 0).all()) and not np.array_equal(keys[0], cells.call)
-    deviations = []
     # Only groups whose median can stand out: a median takes long.
     num_high = np.bincount(inverse, weights=residual > GROUP, minlength=len(examples))
     for number in np.flatnonzero(num_high >= np.diff(bounds) / 2).tolist():
@@ -295,12 +300,16 @@ def _step(
         ):
             continue
         example = int(examples[number])
-        first, second = int(keys[1][example]), int(keys[2][example])
+        place = int(keys[1][example]), int(keys[2][example])
         if is_constant and len(np.unique(cells.call[members])) < 2 and num_calls > 2:
             continue
-        deviations.append(_deviation(cells, residual, sigma, members, (first, second), num_calls))
-        residual[members] -= deviations[-1].excess[cells.call[members]]
-    return deviations
+        if place not in united:
+            united[place] = Deviation(*place, np.zeros(num_calls, bool), np.zeros(num_calls))
+        numbers, at, heights = _by_its_calls(cells.call[members], residual[members], sigma[members])
+        # There may be a deviation for each cell: none of them may take long for each call.
+        united[place].calls[numbers] |= heights > 0
+        united[place].excess[numbers] += heights
+        residual[members] -= heights[at]
 
 
 def _is_wide(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> bool:
@@ -343,52 +352,16 @@ def _height(y: Floats, sigma: Floats) -> float | None:
     return height if (y > height / 3).mean() >= MOST_OF_GROUP else None
 
 
-def _deviation(
-    cells: Cells,
-    residual: Floats,
-    sigma: Floats,
-    members: Ints,
-    place: tuple[int, int],
-    num_calls: int,
-) -> Deviation:
-    """By call: the group's own excess where it differs from its usual one by more than noise."""
-    y = residual[members]
-    usual = float(np.median(y))
-    numbers, own, error = _by_its_calls(cells.call[members], y, sigma[members])
-    height = np.where(np.abs(own - usual) < 3 * error, usual, np.maximum(0.0, own))
-    stands_out = height >= GROUP / 2
-    excess = np.zeros(num_calls)
-    calls = np.zeros(num_calls, dtype=bool)
-    excess[numbers] = np.where(stands_out, height, 0.0)
-    calls[numbers] = stands_out
-    return Deviation(place[0], place[1], calls, excess)
-
-
-def _by_its_calls(call: Ints, y: Floats, sigma: Floats) -> tuple[Ints, Floats, Floats]:
-    """The calls of a group, and its median and the error of that in each."""
+def _by_its_calls(call: Ints, y: Floats, sigma: Floats) -> tuple[Ints, Ints, Floats]:
+    """The calls of a group, by cell the position of its call, and by call the group's own excess
+    where it differs from its usual one by more than noise; 0 where that does not stand out."""
     numbers, at = np.unique(call, return_inverse=True)
-    # Most groups are one cell in each call, and a median takes long.
-    if len(numbers) == len(call):
-        order = np.argsort(call)
-        return numbers, y[order], sigma[order] * 1.25
-    parts = [at == number for number in range(len(numbers))]
-    own = [np.median(y[here]) for here in parts]
-    error = [np.median(sigma[here]) * 1.25 / np.sqrt(here.sum()) for here in parts]
-    return numbers, np.array(own), np.array(error)
-
-
-def _united(deviations: list[Deviation]) -> list[Deviation]:
-    """One deviation per place: what it has in all calls and what it has in some of them on top."""
-    united: dict[tuple[int, int], Deviation] = {}
-    for deviation in deviations:
-        place = deviation.first, deviation.second
-        known = united.get(place)
-        if known:
-            deviation = Deviation(
-                *place, known.calls | deviation.calls, known.excess + deviation.excess
-            )
-        united[place] = deviation
-    return list(united.values())
+    count = len(numbers)
+    own, sigma_of = (grouped_quantile(at, column, count, 0.5) for column in (y, sigma))
+    error = sigma_of * 1.25 / np.sqrt(np.bincount(at))
+    usual = float(np.median(y))
+    height = np.where(np.abs(own - usual) < 3 * error, usual, np.maximum(0.0, own))
+    return numbers, at, np.where(height >= GROUP / 2, height, 0.0)
 
 
 def on_links_of(deviation: Deviation, elements: Elements, transfers: Ints) -> Ints:

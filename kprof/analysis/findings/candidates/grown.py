@@ -6,6 +6,7 @@ within one recording, and roles that differ by design are no excess.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +25,7 @@ from kprof.analysis.findings.candidates.excess import (
 from kprof.analysis.findings.candidates.grouping import joined
 from kprof.analysis.findings.candidates.slow_places import saved_by, slow_candidate
 from kprof.analysis.findings.thresholds import LEAST_SPREAD_BETWEEN
-from kprof.analysis.replay.columns import grouped
+from kprof.analysis.replay.columns import grouped, grouped_quantile
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Floats, Ints
 
@@ -35,26 +36,26 @@ _BETWEEN: Final = 2.563
 def grown_since(basis: Basis, base: Basis, bound_ns: float) -> list[Candidate]:
     """What could be as it was in the base, class by class; classes that the base does not have are
     left out. `bound_ns` is how far off two clocks may be."""
-    known = {_name(base, kind): kind for kind in range(len(base.classes))}
+    known = {name: kind for kind, name in enumerate(_names(base))}
     found: list[Candidate] = []
-    for kind in range(len(basis.classes)):
-        before = known.get(_name(basis, kind))
-        if before is not None:
+    for kind, name in enumerate(_names(basis)):
+        if (before := known.get(name)) is not None:
             found += _grown(basis, kind, _cells(base, before)[0], bound_ns)
     return [h for h in joined(basis, found) if h.saved_ns.sum() > 0]
 
 
-def _name(basis: Basis, kind: int) -> tuple[object, ...]:
-    """What a class is called in every recording: numbers of regions and kernels are of one."""
-    one, spans = basis.classes[kind], basis.graph.spans
+def _names(basis: Basis) -> Iterator[tuple[object, ...]]:
+    """What every class is called in every recording: numbers of regions and kernels are of one."""
+    spans = basis.graph.spans
     kernels = np.unique(np.array(spans.launch_kernel, dtype=str))
-    if one.family is Family.LAUNCH:
-        return one.family, str(kernels[one.region]), one.is_first
-    region = spans.region_names[one.region] if one.family is not Family.TRAVEL else ""
-    before = spans.region_names[one.before]
-    # Kernels that are always launched together may have other names there.
-    together = one.kernels if len(one.kernels) < len(kernels) else ()
-    return one.family, together, region, one.is_first, before
+    for one in basis.classes:
+        if one.family is Family.LAUNCH:
+            yield one.family, str(kernels[one.region]), one.is_first
+            continue
+        region = spans.region_names[one.region] if one.family is not Family.TRAVEL else ""
+        # Kernels that are always launched together may have other names there.
+        together = one.kernels if len(one.kernels) < len(kernels) else ()
+        yield one.family, together, region, one.is_first, spans.region_names[one.before]
 
 
 def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:
@@ -119,13 +120,9 @@ def _usual(before: Cells, cells: Cells, floor_ns: float) -> tuple[Floats, float]
     """What every cell usually took in the base: the median of its place over calls, or that of all
     places where the base does not have it; and the spread of its logarithm there."""
     examples, place = grouped(before.first, before.second)
-    by_place = {
-        (int(before.first[example]), int(before.second[example])): float(
-            np.median(before.sum_ns[place == number])
-        )
-        for number, example in enumerate(examples.tolist())
-    }
-    medians = np.array(list(by_place.values()))
+    medians = grouped_quantile(place, before.sum_ns, len(examples), 0.5)
+    places = zip(before.first[examples].tolist(), before.second[examples].tolist(), strict=True)
+    by_place = dict(zip(places, medians.tolist(), strict=True))
     log = np.log((before.sum_ns + floor_ns) / (medians[place] + floor_ns))
     low, high = np.quantile(log, [0.1, 0.9])
     others = float(np.median(medians))
