@@ -10,8 +10,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from kprof.analysis import equivalence
+from kprof.analysis.equivalence import compare
+from kprof.analysis.findings import described
 from kprof.analysis.findings.candidates import grown
 from kprof.analysis.findings.candidates.excess import cells_of, deviations_of, sizes_of_calls
+from kprof.analysis.findings.described import _interval
 from kprof.analysis.findings.when import When, when_of
 
 NUM_CALLS = 3000
@@ -77,6 +81,26 @@ def test_a_deviation_in_one_call_holds_nothing_of_the_others() -> None:
     y = np.where(RANDOM.random(len(call)) < 0.1, 1.0, 0.0)
     sigma = np.full(len(y), 0.01)
     assert most_bytes_of(lambda: deviations_of(cells, y, sigma, NUM_CALLS)) < 4_000_000
+
+
+def test_intervals_of_many_calls_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = np.where(RANDOM.random(NUM_CALLS) < 0.1, 500.0, 0.0)
+    lengths = 1e4 + gains + RANDOM.normal(0, 100, NUM_CALLS)
+    assert most_bytes_of(lambda: _interval(gains, lengths)) < 1_000_000
+    of_many = _interval(gains, lengths)
+    monkeypatch.setattr(described, "_MOST_DRAWN", NUM_CALLS)
+    low, high = _interval(gains, lengths)
+    assert np.allclose(of_many, (low, high), atol=0.1 * (high - low))
+
+
+def test_comparisons_of_many_samples_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, candidate = RANDOM.lognormal(9, 0.3, (2, NUM_CALLS))
+    assert most_bytes_of(lambda: compare(base, candidate, 0.0)) < 1_000_000
+    of_many = compare(base, candidate, 0.0)
+    monkeypatch.setattr(equivalence, "_MOST_DRAWN", NUM_CALLS)
+    for one, drawn in zip(of_many, compare(base, candidate, 0.0), strict=True):
+        ends = (one.low, one.high), (drawn.low, drawn.high)
+        assert np.allclose(*ends, atol=0.1 * (drawn.high - drawn.low))
 
 
 def test_what_places_usually_took_takes_no_step_for_each_place() -> None:
