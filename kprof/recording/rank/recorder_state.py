@@ -24,10 +24,10 @@ class State(Enum):
     FAILED = "a null buffer, and it is counted as lost"
     INHERITED = "a null buffer, and a message that the recorder is the parent's"
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing is recorded any more."""
-        return self not in (State.RECORDING, State.PAUSED)
+    def __init__(self, becomes: str) -> None:
+        del becomes
+        # Whether nothing is recorded any more.
+        self.is_closed = self.name not in ("RECORDING", "PAUSED")
 
 
 def check_rank(rank: int, world_size: int) -> None:
