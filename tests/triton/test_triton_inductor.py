@@ -6,6 +6,7 @@ import ast
 import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -710,18 +711,30 @@ def test_the_recorder_hears_of_captures_and_replays(
 
 # The first kernel begins calls. The last launches reserve nothing.
 GRIDS = [("a", 64), ("b", 1800), ("b", 1), ("a", 64), ("b", 70_000), ("b", 0)] * 40
+# Between launches, an arena is emptied, a launch captured, or a step ends.
+OTHERS = [("look", 0)] * 8 + [("capture", 0), ("step", 0)]
+
+
+def random_grids(seed: int) -> list[tuple[str, int]]:
+    """400 launches with OTHERS among them, from some number on."""
+    source = random.Random(seed)
+    grids = source.choices(GRIDS[:4] * 20 + GRIDS[:6], k=400)
+    for _ in range(6):
+        grids.insert(source.randrange(60, len(grids)), source.choice(OTHERS))
+    return grids
 
 
 def launched_words(
-    directory: Path, retention: Retention, *, at_once: bool
+    directory: Path, retention: Retention, grids: list[tuple[str, int]], *, at_once: bool
 ) -> tuple[list[Any], int]:
-    """What launches on GRIDS get, None where they are left out; and how many went the short way."""
-    num_long = 0
+    """What launches on `grids` get, None where they are left out; and how many went the short way."""
+    num_long = num_launches = 0
     regions = SimpleNamespace(table=RegionTable.of(["work"]))
     recorder = Recorder(
         directory, rank=0, world_size=1, regions=["work"], arena_bytes=1 << 20, retention=retention
     )
-    address = recorder._turns.active.address
+    turns, drainer = recorder._turns, recorder._drainer
+    address = turns.active.address
     long_way = recorder.launch
 
     def launch(*arguments: Any, **more: Any) -> Any:
@@ -732,7 +745,16 @@ def launched_words(
     recorder.launch = launch  # type: ignore[method-assign]
     copies = {name: inductor._Copy(None, name, regions, recorder) for name in "ab"}  # type: ignore[arg-type]
     every: list[Any] = []
-    for name, num_blocks in GRIDS:
+    others = {
+        "look": drainer.look if drainer else recorder.flush,
+        "capture": lambda: long_way("captured", regions.table, num_blocks=64, is_replayed=True),
+        "step": recorder.step,
+    }
+    for name, num_blocks in grids:
+        if name in others:
+            others[name]()
+            continue
+        num_launches += 1
         whole = copies[name].of(num_blocks)
         if not at_once:
             # Nothing is known of earlier launches.
@@ -741,22 +763,29 @@ def launched_words(
         every.append(words and (words[0] - address, *words[1:]))
     log = recorder._launches
     kernels = {kernel.name: kernel.num_launches for kernel in log._kernels.values()}
-    account = list(recorder._turns.active.account)
-    every.append((kernels, log.num_left_out, log.waiting(), account, list(recorder._numbers[:3])))
+    left_out = log.num_left_out, log.num_calls_left_out, turns.is_left_out
+    accounts = [list(arena.account) for arena in turns.arenas]
+    every.append((kernels, left_out, log.waiting(), accounts, list(recorder._numbers[:3])))
+    if drainer is not None:
+        every.append((drainer.calls_of_any.kernel, drainer._num_at_call, drainer._num_of_call))
     recorder.close()
-    return every, len(GRIDS) - num_long
+    return every, num_launches - num_long
 
 
 @pytest.mark.parametrize("retention", [Retention(), Retention(drain=True)])
+@pytest.mark.parametrize("grids", [GRIDS, *map(random_grids, range(4))])
 def test_a_launch_is_the_same_the_short_way(
-    tmp_path: Path, retention: Retention, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    retention: Retention,
+    grids: list[tuple[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No thread empties arenas meanwhile, so that with `drain` calls are left out."""
     monkeypatch.setattr(Drainer, "_run", lambda _: None)
     with session(tmp_path / "short.kprof") as directory:
-        short, num_short = launched_words(directory, retention, at_once=True)
+        short, num_short = launched_words(directory, retention, grids, at_once=True)
     with session(tmp_path / "long.kprof") as directory:
-        long, none = launched_words(directory, retention, at_once=False)
+        long, none = launched_words(directory, retention, grids, at_once=False)
     assert none == 0
     assert num_short > 0
     assert short == long
@@ -780,6 +809,36 @@ def draining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
         recorder = Recorder(directory, rank=0, world_size=1, retention=Retention(drain=True))
         yield recorder
         recorder.close()
+
+
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_a_call_begins_the_short_way(draining: Recorder, *, is_left_out: bool) -> None:
+    """What `launch` touches is in no cache of a program that does more than launch."""
+    runners = [runner_on(draining, name) for name in ("first", "second")]
+    for run, _ in runners:
+        run(64, 1, 1, 0)
+    draining.launch = None  # type: ignore[assignment, method-assign]
+    if is_left_out:
+        draining._turns.free.clear()
+        draining._turns.leave_out(True)
+    for run, _ in runners * 3:
+        run(64, 1, 1, 0)
+    assert [by[1:] for _, by in runners] == [["Inductor" if is_left_out else "copy"] * 3] * 2
+    log = draining._launches
+    assert (log.num_calls_left_out, log.num_left_out) == ((3, 6) if is_left_out else (0, 0))
+
+
+def test_a_call_is_recorded_where_an_arena_took_its_turn(draining: Recorder) -> None:
+    """Within the call before, which was left out; no other arena is free."""
+    draining.launch("first", num_blocks=1)
+    run, by = runner_on(draining, "second")
+    draining._turns.leave_out(True)
+    assert draining._turns.switch(1)
+    run(64, 1, 1, 0)
+    assert draining._drainer is not None
+    draining._drainer.calls_of_any.num_more = 0
+    run(64, 1, 1, 0)
+    assert by == ["Inductor", "copy"]
 
 
 def test_a_launch_notes_the_stream_that_it_is_given(draining: Recorder) -> None:

@@ -120,7 +120,7 @@ class Turns:
     """`num_arenas` equal arenas, `size_bytes` in total; raises ArenaError where that is too
     little."""
 
-    __slots__ = ("__dict__", "active", "free", "is_left_out", "streams")
+    __slots__ = ("__dict__", "active", "free", "has_captured", "is_left_out", "is_off", "streams")
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Turns:
             self._door.send_on(self.active)
         self.device, self.is_off = device, False
         self.is_left_out = False
-        self._has_captured, self._num_captures = False, 0
+        self.has_captured, self._num_captures = False, 0
         # Of the graph that is being captured. Filters need the switches.
         self._room: Room | None = None
         self._rooms: list[Room] = []
@@ -170,7 +170,7 @@ class Turns:
 
     def captured_buffer(self, number: int, num_whole: int = 0) -> LaunchBuffer:
         """The buffer for a launch that a graph captures, or one of `num_whole` whole programs."""
-        self._has_captured = True
+        self.has_captured = True
         room = self._room if num_whole else None
         buffer = self.active.switched_buffer(number, claims=room is None)
         buffer = buffer._replace(arena=self._door.address)
@@ -255,7 +255,7 @@ class Turns:
     def outlive_graphs(self) -> None:
         """Make later replays of graphs write nothing, and keep the memory that they would write to
         for as long as the process lives."""
-        if self._has_captured:
+        if self.has_captured:
             self.set_off(True)
             for room in self._rooms:
                 room.store(abi.LEFT_OUT)
@@ -290,11 +290,6 @@ class Turns:
         self.active, self._begin_s = arena, now_s
         self._spoil_rooms()
         return True
-
-    @property
-    def has_free(self) -> bool:
-        """Whether `switch` would find a free arena."""
-        return bool(self.free)
 
     @property
     def begin_s(self) -> float:

@@ -35,7 +35,7 @@ class CallLengths:
     `kernel` begin calls; it is empty before the first launch.
     """
 
-    __slots__ = ("__dict__", "kernel")
+    __slots__ = ("__dict__", "has_steps", "kernel")
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
         self.num_ended = 0
@@ -91,8 +91,8 @@ class CallsOfAny(CallLengths):
 
     __slots__ = ("num_more",)
 
-    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
-        super().__init__(now_s)
+    def __init__(self) -> None:
+        super().__init__()
         self.num_more = _LONGEST_CALL
 
     def note_launch(self, kernel: str) -> bool:
@@ -102,17 +102,19 @@ class CallsOfAny(CallLengths):
             self.kernel = kernel
         if kernel == self.kernel:
             self.num_more = _LONGEST_CALL
-        return super().note_launch(kernel)
+        self.kernel = self.kernel or kernel
+        return kernel == self.kernel and not self.has_steps
 
     def note_replay(self, graph: int) -> bool:
         """A graph is about to be replayed; returns whether a call begins with it."""
+        name = f"{_GRAPH}{graph}"
         if not self.kernel.startswith(_GRAPH):
             # Launches before may have been its warm-up.
-            self.kernel = f"{_GRAPH}{graph}"
-        return self.note_launch(f"{_GRAPH}{graph}")
+            self.kernel = name
+        return self.note_launch(name)
 
-    def _note_call(self, length_s: float | None) -> None:
-        """Nobody asks."""
+    def _end(self) -> None:
+        """Nobody asks how long it took."""
 
 
 class SlowCalls(CallLengths):

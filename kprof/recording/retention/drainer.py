@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kprof.devices import gpu
-from kprof.rank_memory import Word
 from kprof.recording.endings import complaints
+from kprof.recording.launches.launch_buffer import NUM_WANTED
 from kprof.recording.retention.bell import Bell
 from kprof.recording.retention.call_lengths import CallLengths, CallsOfAny
 from kprof.recording.retention.keeping import Keeper
@@ -47,7 +47,17 @@ Note = Callable[[str], None]
 class Drainer:
     """Writes everything; `start` begins to look."""
 
-    __slots__ = ("__dict__", "calls_of_any", "due_chunks", "is_due")
+    # Side by side in memory: what the beginning of a call needs.
+    __slots__ = (
+        "__dict__",
+        "_num_at_call",
+        "_num_of_call",
+        "_quiet_chunks",
+        "_turns",
+        "calls_of_any",
+        "due_chunks",
+        "is_due",
+    )
 
     # What wants to know of the workload's calls.
     calls: CallLengths | None = None
@@ -74,13 +84,15 @@ class Drainer:
         self._has_warned = self._has_switched = False
         # An arena, and the share of it that was in use at the last look.
         self._seen = keeper.turns.active, 0.0
-        # Shares of the active arena that are wanted: when the call began, and of the largest call.
-        self._share_at_call = self._share_of_call = 0.0
+        # Chunks of the active arena that are wanted: when the call began, and of the largest call.
+        self._num_at_call = self._num_of_call = 0
         self._works_since = time.monotonic()
         self._num_chunks = keeper.turns.active.geometry.num_chunks
-        self.due_chunks = self._quiet_chunks = self.due_share * self._num_chunks
+        self.due_chunks = self.due_share * self._num_chunks
+        # Below it, a call that begins changes nothing.
+        self._quiet_chunks = self.due_chunks if retention.drain else 0.0
         # Finds the calls that may be left out.
-        self.calls_of_any = CallsOfAny(keeper.now_s)
+        self.calls_of_any = CallsOfAny()
         if retention.drain:
             self.calls = self.calls_of_any
             keeper.rest = self._rest
@@ -107,6 +119,15 @@ class Drainer:
         self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
         self._check_room(kernel, num_tracks)
 
+    def note_quiet_launch(self, kernel: str) -> bool:
+        """The same in less time, for a launch of whole programs. Does nothing and returns False
+        where an arena may take its turn, or where leaving out calls may begin or end."""
+        if self._turns.has_captured or not self.is_quiet:
+            return False
+        if self.calls_of_any.note_launch(kernel):
+            self._end_call()
+        return True
+
     def note_replay(self, graph: int, room: Room | None = None) -> None:
         """A graph is about to be replayed on the current stream; arenas may take turns before."""
         if room is not None and self._turns.active.is_short_of(room.num_chunks):
@@ -119,11 +140,11 @@ class Drainer:
         """Whether a call that begins soon surely changes nothing: no arena takes its turn, and it
         is recorded or left out like the one before."""
         turns = self._turns
-        if not self._retention.drain or self.keeps_calls_whole:
-            return False
+        num_wanted = turns.active.account[NUM_WANTED]
         if turns.is_left_out:
-            return not turns.has_free
-        return not self.is_due and turns.active.account[Word.NUM_WANTED] < self._quiet_chunks
+            # Within the call, an arena may have taken its turn.
+            return not turns.free and num_wanted > 0
+        return not self.is_due and num_wanted < self._quiet_chunks
 
     def note_replayed(self, graph: int, room: Room | None, *, was_ready: bool) -> None:
         """A graph was replayed on the current stream: get its room ready for the next time.
@@ -133,14 +154,14 @@ class Drainer:
         if was_ready:
             self._note_quiet_replay(graph)
         if room is not None and self.is_quiet and self._turns.prepare(room) and not was_ready:
-            self._share_at_call += room.num_chunks / self._num_chunks
+            self._num_at_call += room.num_chunks
 
     def _note_quiet_replay(self, graph: int) -> None:
         self._has_steps = True
-        if not isinstance(self.calls, CallsOfAny) or self.calls.note_replay(graph):
+        if self.calls_of_any.note_replay(graph):
             self._end_call()
-        if not self._turns.is_left_out:
-            # Launches since then may have wanted much.
+        if not self._turns.is_left_out and not self.is_quiet:
+            # Launches since then have wanted much.
             self.take_turns(is_new_call=False, may_move_graphs=True)
 
     def note_step(self, *, is_captured: bool) -> None:
@@ -158,7 +179,7 @@ class Drainer:
         """
         self._has_steps |= may_move_graphs
         self._turns.note_stream()
-        may_move = may_move_graphs or not self._keeper.decoder.replays.captured
+        may_move = may_move_graphs or not self._turns.has_captured
         if self._retention.drain and is_new_call and may_move:
             self._begin_call()
         may_wait = self.waits_for_steps and self._has_steps and not may_move_graphs
@@ -171,35 +192,36 @@ class Drainer:
         if self._turns.switch(self._keeper.launches.end):
             self.note_switch()
 
-    def _end_call(self) -> float:
-        """Another call begins; which share of the active arena was wanted before."""
+    def _end_call(self) -> int:
+        """Another call begins; how many chunks of the active arena were wanted before."""
         self._count_left_out()
-        wanted = self._turns.active.share_wanted
-        if wanted - self._share_at_call > self._share_of_call:
-            self._share_of_call = wanted - self._share_at_call
+        num_wanted = self._turns.active.account[NUM_WANTED]
+        if num_wanted - self._num_at_call > self._num_of_call:
+            self._num_of_call = num_wanted - self._num_at_call
             # Until it begins, launches may want as much as those of a call.
-            most = min(self.due_share, self.urgent_share - 2 * self._share_of_call)
-            self._quiet_chunks = most * self._num_chunks
-        self._share_at_call = wanted
-        return wanted
+            most = self.urgent_share * self._num_chunks - 2 * self._num_of_call
+            self._quiet_chunks = min(self.due_chunks, most)
+        self._num_at_call = num_wanted
+        return num_wanted
 
     def _begin_call(self) -> None:
         """Leave out the call that begins, if it may find no room; else record again."""
         turns = self._turns
-        wanted = self._end_call()
+        num_wanted = self._end_call()
         seen, share = self._seen
         # Launches reserve up to a half.
-        is_full = 0 < wanted > self.urgent_share - self._share_of_call
+        is_full = 0 < num_wanted > self.urgent_share * self._num_chunks - self._num_of_call
         is_full |= seen is turns.active and share >= self.urgent_share
-        may_leave_out = self.is_alone or not self._keeper.decoder.replays.captured
-        leaves_out = is_full and not turns.has_free and may_leave_out
+        may_leave_out = self.is_alone or not turns.has_captured
+        leaves_out = is_full and not turns.free and may_leave_out
         if leaves_out != turns.is_left_out:
             turns.leave_out(leaves_out)
 
     def _count_left_out(self) -> None:
         """A call has ended."""
         turns = self._turns
-        self._keeper.launches.num_calls_left_out += turns.is_left_out and not turns.is_off
+        if turns.is_left_out and not turns.is_off:
+            self._keeper.launches.num_calls_left_out += 1
 
     def _should_switch(self) -> bool:
         return self.is_due or self._turns.active.share_wanted >= self.due_share
@@ -224,7 +246,7 @@ class Drainer:
     def note_switch(self) -> None:
         """The active arena was retired."""
         self.is_due = self._is_urgent = False
-        self._seen, self._share_at_call = (self._turns.active, 0.0), 0.0
+        self._seen, self._num_at_call = (self._turns.active, 0.0), 0
         self._has_switched = True
         self._wake.ring()
 
