@@ -19,14 +19,13 @@ import kprof
 from kprof import abi
 from kprof.capture.processes import Process, process_of
 from kprof.devices.cache import cache_dir
-from kprof.errors import ArenaError
+from kprof.errors import ArenaError, describe_error
 from kprof.recording.arenas.arena_state import Handed, read_arena
 from kprof.recording.arenas.ledger import accounts_in
 from kprof.recording.launches.progress import RankProgress
 from kprof.recording.rank.process import ARENA_BYTES_VARIABLE, _arena_bytes
 from kprof.trace.queries import reading
 from kprof_cli import watching
-from kprof_cli.main import _sentence
 
 
 @pytest.mark.parametrize("text", ["\u00b2", "\u0664", "-1", "1e9", "", "9" * 30])
@@ -52,7 +51,7 @@ def test_what_is_too_large_for_a_query_is_no_fault_of_the_query() -> None:
             "SELECT list(range) FROM range(10000000)"
         ).fetchall()
     assert (
-        _sentence(raised.value)
+        describe_error(raised.value)
         == "not enough memory; select less, such as --ranks 0-3 or --launches 4"
     )
 
