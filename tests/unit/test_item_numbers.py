@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import pytest
@@ -29,6 +31,21 @@ def found_in(num_calls: int, *causes: Cause) -> analysis.Findings:
         topology="all_to_all", sizes=Sizes(4, 4, 6), num_calls=num_calls, causes=causes, seed=5
     )
     return analysis.find(Summary.of(simulate(scenario).trace()))
+
+
+def found_by(
+    body: Callable[[Track], Steps],
+    *,
+    num_ranks: int,
+    num_blocks: int,
+    num_calls: int,
+    noise: float = 0.05,
+) -> analysis.Findings:
+    """Of calls in which every block of every rank does the same."""
+    machine = Machine(num_ranks, noise=noise)
+    for _ in range(num_calls):
+        machine.call(bodies.grid(machine, num_blocks), body)
+    return analysis.find(Summary.of(machine.trace()))
 
 
 def test_more_items_are_named_with_their_numbers_even_where_they_cost_too_little() -> None:
@@ -67,10 +84,8 @@ def test_waiting_for_a_slow_rank_more_often_gives_it_no_more_items() -> None:
 
 
 def test_ranks_inside_a_plane_have_more_neighbors_and_not_more_items() -> None:
-    machine = Machine(8, noise=0.05)
-    for _ in range(8):
-        machine.call(bodies.grid(machine, 5), bodies.halo(4, 2, 5, bodies.Plant(), 6))
-    found = analysis.find(Summary.of(machine.trace()))
+    body = bodies.halo(4, 2, 5, bodies.Plant(), 6)
+    found = found_by(body, num_ranks=8, num_blocks=5, num_calls=8)
     assert [finding.sentence for finding in found.findings] == []
     assert "items" not in (found.rest.below or "")
 
@@ -90,10 +105,7 @@ def test_ranks_of_a_mesh_with_more_neighbors_have_no_more_items() -> None:
                 yield Await("pull", rank, me.block)
                 yield Work("sum", 300)
 
-    machine = Machine(8, noise=0.05)
-    for _ in range(6):
-        machine.call(bodies.grid(machine, 4), body)
-    found = analysis.find(Summary.of(machine.trace()))
+    found = found_by(body, num_ranks=8, num_blocks=4, num_calls=6)
     assert [finding.sentence for finding in found.findings] == []
     assert "items" not in (found.rest.below or "")
 
@@ -113,10 +125,7 @@ def test_beside_a_slow_rank_of_a_mesh_the_one_with_most_neighbors_has_no_more_it
                 yield Await("pull", peer, me.block * 4 + step)
                 yield Work("sum", 200)
 
-    machine = Machine(9, noise=0.08)
-    for _ in range(6):
-        machine.call(bodies.grid(machine, 3), body)
-    found = analysis.find(Summary.of(machine.trace())).findings
+    found = found_by(body, num_ranks=9, num_blocks=3, num_calls=6, noise=0.08).findings
     assert [(finding.kind.name, finding.ranks) for finding in found] == [("slow", (6,))]
 
 
@@ -136,10 +145,7 @@ def test_what_two_ranks_are_waited_for_is_an_item_of_neither() -> None:
                     if 0 <= there < 3:
                         yield Put("push", rank, slot, 160)
 
-    machine = Machine(9, noise=0.05)
-    for _ in range(6):
-        machine.call(bodies.grid(machine, 4), body)
-    found = analysis.find(Summary.of(machine.trace()))
+    found = found_by(body, num_ranks=9, num_blocks=4, num_calls=6)
     assert [finding.sentence for finding in found.findings] == []
     assert "items" not in (found.rest.below or "")
 
@@ -155,10 +161,7 @@ def test_inner_ranks_of_a_tree_merge_longer_lists_and_are_not_slow() -> None:
         if step < 16:
             yield Put("push", me.rank - step, me.block, 300)
 
-    machine = Machine(16, noise=0.03)
-    for _ in range(8):
-        machine.call(bodies.grid(machine, 4), body)
-    found = analysis.find(Summary.of(machine.trace()))
+    found = found_by(body, num_ranks=16, num_blocks=4, num_calls=8, noise=0.03)
     assert [finding.sentence for finding in found.findings] == []
 
 
@@ -180,10 +183,7 @@ def test_one_of_the_servers_of_a_job_has_more_items(times: int) -> None:
         for worker in workers if me.rank in servers else ():
             yield Put("up", worker, me.block, 110)
 
-    machine = Machine(7, noise=0.05)
-    for _ in range(8):
-        machine.call(bodies.grid(machine, 4), body)
-    found = analysis.find(Summary.of(machine.trace())).findings
+    found = found_by(body, num_ranks=7, num_blocks=4, num_calls=8).findings
     named = [("uneven_work", (1,), "sum")] if times > 1 else []
     assert [(finding.kind.name, finding.ranks, finding.region) for finding in found] == named
 
@@ -204,10 +204,7 @@ def test_the_first_of_three_stages_gets_from_nobody_in_the_first_round() -> None
                 if place > 0:
                     yield Put("push", (place - 1) % 3, slot - 48, 120)
 
-    machine = Machine(3, noise=0.05)
-    for _ in range(7):
-        machine.call(bodies.grid(machine, 3), body)
-    found = analysis.find(Summary.of(machine.trace())).findings
+    found = found_by(body, num_ranks=3, num_blocks=3, num_calls=7).findings
     assert [(finding.kind.name, finding.ranks) for finding in found] == [("idle_gap", (0,))]
 
 
@@ -215,7 +212,6 @@ def test_the_first_of_three_stages_gets_from_nobody_in_the_first_round() -> None
 def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has(times: int) -> None:
     """As many steps as a draft had tokens; rank 2 has so many times as many."""
     sizes = [1, 2, 3, 3, 1, 4, 4, 1, 5, 2, 1, 5, 4, 5, 1, 3, 3, 2, 4, 3, 2, 5, 4, 3]
-    machine = Machine(4, noise=0.05)
 
     def body(me: Track) -> Steps:
         for _ in range(sizes[me.call] * (times if me.rank == 2 else 1)):
@@ -225,9 +221,7 @@ def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has(times:
         for i in (1, 2, 3):
             yield Await("pull", (me.rank - i) % 4, me.block)
 
-    for _ in sizes:
-        machine.call(bodies.grid(machine, 4), body)
-    found = analysis.find(Summary.of(machine.trace())).findings
+    found = found_by(body, num_ranks=4, num_blocks=4, num_calls=len(sizes)).findings
     named = [("uneven_work", (2,))] if times > 1 else []
     assert [(finding.kind.name, finding.ranks) for finding in found] == named
 
@@ -235,7 +229,6 @@ def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has(times:
 def test_of_calls_of_five_sizes_a_third_may_be_of_the_larger_ones() -> None:
     """Every call does five steps, and keeps so many of them."""
     sizes = [2, 2, 2, 2, 2, 2, 1, 5, 2, 3, 1, 4, 2, 5, 1, 3, 2, 1, 3]
-    machine = Machine(5, noise=0.05)
 
     def body(me: Track) -> Steps:
         for _ in range(5):
@@ -247,9 +240,7 @@ def test_of_calls_of_five_sizes_a_third_may_be_of_the_larger_ones() -> None:
         for _ in range(sizes[me.call]):
             yield Work("load", 500)
 
-    for _ in sizes:
-        machine.call(bodies.grid(machine, 6), body)
-    found = analysis.find(Summary.of(machine.trace())).findings
+    found = found_by(body, num_ranks=5, num_blocks=6, num_calls=len(sizes)).findings
     assert [finding.sentence for finding in found] == []
 
 
