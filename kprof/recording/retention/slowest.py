@@ -167,7 +167,7 @@ class KeepSlowest(Drainer):
         self.calls = SlowestCalls(
             self._num_kept,
             lambda: keeper.launches.region_ids.num_launches,
-            lambda: bool(keeper.decoder.replays.captured) and not keeper.turns.is_off,
+            lambda: keeper.turns.has_captured and not keeper.turns.is_off,
             keeper.now_s,
         )
         self._stretches: deque[Stretch] = deque()
@@ -234,7 +234,7 @@ class KeepSlowest(Drainer):
         becomes a part.
         """
         slow = ranking.slow_of(stretch)
-        if slow and self._keeper.decoder.replays.captured:
+        if slow and self._turns.has_captured:
             return [Choice(tuple(slow), None)]
         return [Choice((call,), stretch.launches[call]) for call in slow]
 
