@@ -16,7 +16,10 @@ from kprof.analysis.findings.when import when_of
 from kprof.analysis.replay.elements import Family
 from kprof.analysis.replay.spans import Bools, Floats
 
+# Of more calls than this, none are drawn again.
 _MOST_DRAWN: Final = 2000
+# Of a normal value, 90 % are within so many standard deviations.
+_WITHIN_90: Final = 1.645
 
 
 def finding_of(
@@ -140,10 +143,10 @@ def _interval(gains: Floats, lengths: Floats) -> tuple[float, float]:
     count, gain, total = len(gains), float(gains.sum()), float(lengths.sum())
     if count < 2:
         return gain, gain
-    share = gain / max(1.0, total)
     if count > _MOST_DRAWN:
         # The sum over so many calls is normal, and drawing them takes gigabytes.
-        reach = 1.645 * float((gains - share * lengths).std()) * count**0.5
+        share = gain / max(1.0, total)
+        reach = _WITHIN_90 * float((gains - share * lengths).std()) * count**0.5
         low, high = gain - reach, gain + reach
     else:
         drawn = np.random.default_rng(0).integers(0, count, (1000, count))

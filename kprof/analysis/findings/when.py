@@ -62,9 +62,9 @@ def grows(by_call: Floats) -> bool:
 
 def _period_of(mask: Bools) -> int:
     """n where it is every n-th call from one of the first n on, three times and more; else 0."""
-    first, second = [*np.flatnonzero(mask)[:2].tolist(), 0, 0][:2]
-    period = second - first
-    if not first < period <= len(mask) // 3 or period < 2:
+    calls = np.flatnonzero(mask)
+    if len(calls) < 3:
         return 0
-    is_periodic = (mask == (np.arange(len(mask)) % period == first)).all()
-    return period if is_periodic else 0
+    first, period = int(calls[0]), int(calls[1] - calls[0])
+    may_be = period > 1 and first < period <= len(mask) // 3
+    return period if may_be and np.array_equal(calls, np.arange(first, len(mask), period)) else 0

@@ -70,9 +70,12 @@ def _sizes_of_turns(one: Comparable) -> Floats:
     an inner rank of a tree has more merges, each of a longer list. 1 unless tracks have different
     numbers of elements, or where turns of several places do not differ."""
     elements, chosen, same = one.basis.elements, one.chosen, np.ones(len(one.chosen))
-    turn, track = elements.turn[chosen], one.basis.graph.spans.track[elements.at[chosen]]
-    if one.family is not Family.OWN or len(set(np.bincount(track)[np.unique(track)].tolist())) < 2:
+    if one.family is not Family.OWN:
         return same
+    num_of_track = np.bincount(one.basis.graph.spans.track[elements.at[chosen]])
+    if np.ptp(num_of_track[num_of_track > 0]) == 0:
+        return same
+    turn = elements.turn[chosen]
     examples, _ = grouped(turn, elements.first[chosen])
     is_known = np.bincount(turn[examples]) > 1
     length = grouped_median(turn, one.value_ns, len(is_known))
