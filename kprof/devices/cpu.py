@@ -13,7 +13,9 @@ def _find_compiler() -> Compiler | None:
 
 
 def _library_flags(options: Build, compiler: Compiler) -> list[str]:
-    flags = ["-x", "c++", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
+    # Kernels run here to be tried and tested, not for their speed: -O3 takes three times as long to
+    # compile as -Og.
+    flags = ["-x", "c++", "-Og", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
     if "clang" not in compiler.version:
         # Libraries of different warp widths in one process must not share statics of inline
         # functions.
