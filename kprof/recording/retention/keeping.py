@@ -22,9 +22,9 @@ from kprof.rank_memory import DISCARDED, Word
 from kprof.recording.arenas.arena_state import ArenaState
 from kprof.recording.arenas.turns import Turns, Used
 from kprof.recording.decoding.decode import Decoder
+from kprof.recording.endings.complaints import complain
 from kprof.recording.endings.lifetime import forks_pass, forks_wait
 from kprof.recording.endings.signals import deferring_signals
-from kprof.recording.endings.writing import writing_shown
 from kprof.recording.launches.launch_buffer import LaunchBuffer
 from kprof.recording.launches.launch_log import LaunchLog, Plan
 from kprof.recording.retention.bell import Bell
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Why the capture of a rank is cut short whose process ended after a flush.
 NEVER_CLOSED: Final = "it ended without closing its recorder"
+# About a second of writing, at whose end a program would look as if it hung.
+_WORTH_SAYING_EVENTS: Final = 1_000_000
 # How long a save waits for a part that is being written.
 _PATIENCE_S: Final = 5.0
 
@@ -66,11 +68,6 @@ class Choice:
 _ALL: Final = (Choice(),)
 
 
-def _tell_nobody(num_events: int) -> None:
-    """Where nobody waits for what is written."""
-    del num_events
-
-
 def _most_events(used: Sequence[Used]) -> int:
     """How many events these arenas hold at most."""
     states = [each.arena.snapshot_of_state(each.handed) for each in used]
@@ -97,7 +94,6 @@ class Keeper:
         self.has_discarded = False
         self.now_s = progress.now_s
         self._info, self._progress = info, progress
-        self._tell_written: Callable[[int], None] = _tell_nobody
         self._lock = threading.Lock()
         # Threads that wait for it, and a bell for those who let them wait.
         self._waiting = set[int]()
@@ -114,10 +110,11 @@ class Keeper:
         With `choices`, writes only these, a part for each: those of the oldest arena first. Arenas
         beyond the last of `choices` hold nothing that is chosen.
         """
-        with self._alone(), contextlib.ExitStack() as stack:
+        with self._alone():
             used = self.turns.used(self.launches.end)
-            self._tell_written = stack.enter_context(writing_shown(self.rank, _most_events(used)))
-            stack.callback(setattr, self, "_tell_written", _tell_nobody)
+            # Rank 0 speaks for all.
+            if not self.rank and (most_events := _most_events(used)) >= _WORTH_SAYING_EVENTS:
+                complain(f"rank 0 is writing up to {most_events:,} events")
             contents = (each.arena.read(each.handed) for each in used)
             if choices is None:
                 states = self._keep(used, contents, _ALL)
@@ -263,7 +260,6 @@ class Keeper:
     def _told(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
             self._progress.add_waits(table, self.decoder.region_ids.merged())
-            self._tell_written(table.num_rows)
             yield table
             with forks_pass():
                 self.rest()
