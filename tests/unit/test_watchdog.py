@@ -219,8 +219,10 @@ def test_a_session_that_raises_keeps_what_it_has_wherever_it_was_started(
 
     with pytest.raises(KeyError):
         fail()
-    (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks
+    manifest = kprof.open(tmp_path / "run.kprof").manifest
+    (info,) = manifest.ranks
     assert [launch.kernel for launch in info.launches] == ["combine"]
+    assert manifest.exit_code == 1
 
 
 def test_a_rank_that_was_killed_does_not_make_a_run_move() -> None:
