@@ -69,11 +69,6 @@ def test_a_rank_that_never_launched_is_named_with_its_stack() -> None:
     )
 
 
-def test_a_rank_whose_host_gets_on_is_slow() -> None:
-    late = replace(state(2, num_launches=4), host_moves=True)
-    assert diagnose(run(state(0, wait(0, 2)), late)).is_moving
-
-
 def test_a_rank_that_waits_in_an_earlier_launch_is_not_the_root() -> None:
     """Rank 2 cannot launch: its call 3 waits for rank 1, which has ended."""
     blocked = OpenSpan.of(Track(2, 3, 0), Call("combine", 3), "wait", 1, 9)
@@ -198,31 +193,6 @@ def test_a_send_on_record_that_is_not_seen() -> None:
     )
 
 
-def test_a_send_to_another_rank_or_slot_is_not_the_one() -> None:
-    records = Records(10, (sent(1, 0, 8), sent(1, 2, 7), sent(1, 0, 7, ordinal=3)))
-    found = diagnose(run(state(0, wait(0, 1)), replace(state(1), records=records)))
-    assert found.root is not None
-    assert found.root.kind is Kind.STANDS_STILL
-
-
-def test_a_rank_that_records_more_is_slow_and_one_that_does_not_stands_still() -> None:
-    silent = state(1)
-    assert diagnose(run(state(0, wait(0, 1)), replace(silent, is_moving=True))).is_moving
-    found = diagnose(run(state(0, wait(0, 1)), silent))
-    assert not found.is_moving
-    assert found.root is not None
-    assert found.root.kind is Kind.STANDS_STILL
-
-
-def test_a_hang_beside_a_rank_that_moves_is_still_a_hang() -> None:
-    moving = replace(state(3), is_moving=True)
-    apart = run(state(0, wait(0, 1)), state(1, wait(1, 0)), state(2, wait(2, 3)), moving)
-    found = diagnose(apart)
-    assert not found.is_moving
-    assert found.root is not None
-    assert found.root.kind is Kind.CYCLE
-
-
 def test_a_stopped_rank_is_named_with_what_lets_it_go_on() -> None:
     stopped = replace(state(1), condition=Condition.STOPPED, pid=4711)
     assert "rank 1 is stopped: resume it with kill -CONT 4711" in sentence(
@@ -241,39 +211,48 @@ def test_blocks_that_never_started_are_the_root_of_a_barrier() -> None:
     )
 
 
-def test_blocks_that_have_no_place_yet_are_not_blamed_where_the_others_wait_for_a_cause() -> None:
-    records = Records(2, (), {4: frozenset((0,))})
-    rank = replace(state(0, wait(0, 1), num_blocks=3), records=records)
-    gone = replace(state(1), condition=Condition.ENDED)
-    root = diagnose(run(rank, gone, state(2, wait(2, 0)))).root
-    assert root is not None
-    assert (root.kind, root.ranks) == (Kind.ENDED, (1,))
+HERE = wait(0, 1)
+BACK = state(1, wait(1, 0, 3))
+# In other calls every track of rank 1 sent before it waited; here it waits and has not.
+SKIPPED = replace(BACK, records=Records(8, (), {}, frozenset([("send", "wait")])))
+GONE = replace(state(1), condition=Condition.ENDED)
+NO_ROOM = replace(state(0, HERE, num_blocks=3), records=Records(2, (), {4: frozenset((0,))}))
+OTHER_SENDS = (sent(1, 0, 8), sent(1, 2, 7), sent(1, 0, 7, ordinal=3))
+MOVES = replace(state(3), is_moving=True)
 
 
-def test_who_skipped_its_send_is_told_from_a_cycle() -> None:
-    """In other calls every track of rank 1 sent before it waited; here it waits and has not."""
-    first = Records(8, (), {}, frozenset([("send", "wait")]))
-    skipping = replace(state(1, wait(1, 0, 3)), records=first)
-    other = replace(state(0, wait(0, 1)), records=Records(8))
-    root = diagnose(run(other, skipping)).root
-    assert root is not None
-    assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
+@pytest.mark.parametrize(
+    ("ranks", "kind", "at_fault"),
+    [
+        # A send to another rank, of another slot or in another call is not the one.
+        (
+            [state(0, HERE), replace(state(1), records=Records(10, OTHER_SENDS))],
+            Kind.STANDS_STILL,
+            (1,),
+        ),
+        # A hang beside a rank that moves is still a hang.
+        ([state(0, HERE), state(1, wait(1, 0)), state(2, wait(2, 3)), MOVES], Kind.CYCLE, (0, 1)),
+        # Blocks that have no place yet are not blamed where the others wait for a cause.
+        ([NO_ROOM, GONE, state(2, wait(2, 0))], Kind.ENDED, (1,)),
+        # Who skipped its send is told from a cycle, but where the other could not be asked: it may
+        # have skipped its send as well.
+        ([replace(state(0, HERE), records=Records(8)), SKIPPED], Kind.NEVER_SENT, (1,)),
+        ([state(0, HERE), SKIPPED], Kind.CYCLE, (0, 1)),
+        # A wait without a rule.
+        ([state(0, wait(0, -1, -1))], Kind.STANDS_STILL, (0,)),
+    ],
+)
+def test_what_the_root_is(ranks: list[RankState], kind: Kind, at_fault: tuple[int, ...]) -> None:
+    found = diagnose(run(*ranks))
+    assert found.root is not None
+    assert (found.root.kind, found.root.ranks) == (kind, at_fault)
+    assert not found.is_moving
 
 
-def test_ranks_wait_for_each_other_where_one_could_not_be_asked() -> None:
-    """It may have skipped its send as well."""
-    first = Records(8, (), {}, frozenset([("send", "wait")]))
-    skipping = replace(state(1, wait(1, 0, 3)), records=first)
-    root = diagnose(run(state(0, wait(0, 1)), skipping)).root
-    assert root is not None
-    assert (root.kind, root.ranks) == (Kind.CYCLE, (0, 1))
-
-
-def test_a_wait_without_a_rule_has_no_known_root() -> None:
-    alone = run(state(0, wait(0, -1, -1)))
-    root = diagnose(alone).root
-    assert root is not None
-    assert root.kind in (Kind.UNKNOWN, Kind.STANDS_STILL)
+def test_a_rank_that_gets_on_is_slow() -> None:
+    late = replace(state(2, num_launches=4), host_moves=True)
+    for waits, slow in ((wait(0, 2), late), (HERE, replace(state(1), is_moving=True))):
+        assert diagnose(run(state(0, waits), slow)).is_moving
 
 
 def test_nobody_waits() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import kprof
 import kprof_cli.main
 from kprof import private
 from kprof.capture.directory import begin_capture
@@ -130,19 +129,6 @@ def test_nothing_planted_beside_the_output_is_used_or_removed(
     assert state_of(thesis, shared) == before
 
 
-@pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_place_for_memory_is_left_alone(
-    shared: Path, thesis: Path, victim: subprocess.Popen[bytes], tmp_path: Path, name: str
-) -> None:
-    plant(name, shared / "kprof-0-v2", victim.pid, thesis)
-    before = state_of(thesis, shared)
-    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 16) as recorder:
-        recorder.launch("combine", ["a"])
-    for command in (["clean"], ["clean", "--force"], ["info", str(tmp_path / "run.kprof")]):
-        assert kprof_cli.main.run(command) == 0
-    assert state_of(thesis, shared) == before
-
-
 @pytest.mark.parametrize("name", [name for name in PLANTS if name != "set-uid shell"])
 def test_what_is_planted_is_no_file_to_import(
     shared: Path, thesis: Path, victim: subprocess.Popen[bytes], tmp_path: Path, name: str
@@ -152,16 +138,6 @@ def test_what_is_planted_is_no_file_to_import(
         with pytest.raises(ForeignFormatError):
             import_events(kind, [shared / "trace.json"], tmp_path / "run.kprof")
     assert not (tmp_path / "run.kprof").exists()
-
-
-def test_nobody_else_can_read_or_lock_what_is_recorded(shared: Path) -> None:
-    """Who could open the directory could hold its lock, and stop `kprof recover` for ever."""
-    with kprof.session(shared / "run.kprof", arena_bytes=1 << 16) as recorder:
-        recorder.launch("combine", ["a"])
-        directory = shared / "run.kprof.unfinished"
-        assert mallory(f"exec 3< {directory}").returncode != 0
-        assert mallory(f"ls {directory}; ls {shared}/kprof-0-v2").stdout == ""
-    assert mallory(f"cat {shared}/run.kprof/manifest.json").returncode == 0
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -188,4 +164,6 @@ def test_his_recording_signals_nobody(
     plant("recording", shared / "his.kprof.unfinished", victim.pid, thesis)
     for command in ("hang", "watch", "recover"):
         assert kprof_cli.main.run([command, str(shared / "his.kprof.unfinished")]) == 1
-        assert f"belongs to user {MALLORY}" in capfd.readouterr().err
+        said = capfd.readouterr().err
+        assert f"belongs to user {MALLORY}" in said
+        assert "cp -r" in said
