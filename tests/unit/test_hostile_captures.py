@@ -294,12 +294,13 @@ def test_a_query_is_one_select(run, statement):
         "read_csv('/etc/passwd')",
         "read_text('{run}/manifest.json')",
         "glob('/*')",
-        "'{run}/../other.parquet'",
+        "'{run}/../secret.csv'",
         "secret",
     ],
 )
 def test_a_query_reads_nothing_but_the_capture(run, source):
     secret = pa.table({"a": [1]})
+    (run.parent / "secret.csv").write_text("a\n1\n")
     with pytest.raises(SelectionError):
         Trace.open(run).query(f"SELECT * FROM {source.format(run=run)}")
     del secret

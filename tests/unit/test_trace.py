@@ -186,16 +186,6 @@ def test_a_query_that_cannot_be_answered_is_one_sentence(query, sentence):
     assert "\n" not in str(error.value)
 
 
-def test_a_capture_on_disk_opens_no_other_file(tmp_path):
-    build = TraceBuilder(REGIONS, 1)
-    build.span(0, "copy", 0, 1)
-    (tmp_path / "secret.csv").write_text("a\n1\n")
-    trace = Trace.open(build.write(tmp_path / "run.kprof"))
-    assert trace.num_events() == 1
-    with pytest.raises(SelectionError, match="Permission Error"):
-        trace.sql(f"SELECT * FROM '{tmp_path}/secret.csv'")
-
-
 def test_quotes_in_paths_and_names_are_text(tmp_path):
     build = TraceBuilder('REGION(A, "it\'s; DROP", compute)', 1)
     build.span(0, "it's; DROP", 0, 1)
