@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -140,15 +139,6 @@ def test_only_the_thread_that_gets_the_signal_is_looked_at(tmp_path: Path) -> No
         other.join()
     assert "Thread 0x" not in written
     assert "test_only_the_thread" in parse_stack(written)[0]
-
-
-def test_the_main_thread_is_read_of_what_faulthandler_writes() -> None:
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        stack = parse_stack(file.read().decode())
-    assert stack[0].startswith(__file__)
-    assert stack[0].endswith("in test_the_main_thread_is_read_of_what_faulthandler_writes")
 
 
 def test_a_rank_that_cannot_write_its_events_says_why_in_a_short_line(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ def test_a_wait_without_a_record_becomes_an_open_span(hung: Capture) -> None:
     counts = hung.manifest.ranks[0].counts
     assert (counts.recorded, counts.open) == (8, 1)
     assert hung.manifest.messages == ()
+    # It is added once.
+    assert keep_hang(hung.path, hung.manifest.ranks, 2)[0] == hung.manifest.ranks
     calls = (HungCall("kernel", 1),)
     assert hung.manifest.hang == HangNote(IDLE_S, ROOT, "never_sent", calls, 1, ((0, 1),))
 
@@ -173,12 +175,6 @@ def test_an_announced_span_becomes_an_open_span(tmp_path: Path) -> None:
     seal(whole.path)
     chrome = write(Trace.open(Capture.open(whole.path)), tmp_path / "run.json")
     assert '"send: not ended after 31 s"' in chrome.path.read_text()
-
-
-def test_it_is_added_once(hung: Capture) -> None:
-    again, note = keep_hang(hung.path, hung.manifest.ranks, 2)
-    assert again == hung.manifest.ranks
-    assert note is not None
 
 
 def test_a_disk_that_refuses_leaves_the_capture_as_it_is(
@@ -247,11 +243,6 @@ def test_the_viewer_opens_on_it(hung: Capture, tmp_path: Path) -> None:
     assert (link.tracks[0].rank, link.tracks[0].block) == (0, 1)
 
 
-def test_it_is_in_no_sum(hung: Capture) -> None:
-    with_it, without = Summary.of(Trace.open(hung)), Summary.of(exchange().trace())
-    assert analysis.efficiency(with_it).equals(analysis.efficiency(without))
-
-
 OF_WAITS = (
     analysis.stats,
     analysis.waits,
@@ -286,8 +277,10 @@ def test_tables_of_meetings_and_roles_leave_out_calls_that_hung(
 
 
 def test_tables_of_waits_leave_out_calls_that_hung_and_count_their_waits(hung: Capture) -> None:
-    """Those that ended did so when the hang did, or in time by chance."""
+    """Those that ended did so when the hang did, or in time by chance. What never ended is in no other sum."""
     with_it = Summary.of(Trace.open(hung))
+    whole = Summary.of(exchange().trace())
+    assert analysis.efficiency(with_it).equals(analysis.efficiency(whole))
     without = Summary.of(exchange().trace().select(launches=(0,)))
     for table in OF_WAITS:
         assert table(with_it).equals(table(without)), table.__name__

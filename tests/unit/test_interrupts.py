@@ -15,31 +15,8 @@ from kprof.capture.directory import read_rank_infos
 from kprof.recording.endings.signals import deferring_signals
 
 
-def test_a_signal_waits_for_the_end_of_the_block():
-    steps = []
-
-    def interrupted() -> None:
-        with deferring_signals():
-            signal.raise_signal(signal.SIGINT)
-            steps.append("finished")
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert steps == ["finished"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_signal_is_not_lost_when_the_block_fails():
-    def interrupted() -> None:
-        with deferring_signals():
-            signal.raise_signal(signal.SIGINT)
-            raise ValueError
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-
-
-def test_blocks_nest():
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_a_signal_waits_for_the_end_of_the_outer_block_also_when_that_fails(error):
     steps = []
 
     def interrupted() -> None:
@@ -48,10 +25,13 @@ def test_blocks_nest():
                 signal.raise_signal(signal.SIGINT)
                 steps.append("inner")
             steps.append("outer")
+            if error:
+                raise error
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps == ["inner", "outer"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_ignored_signal_stays_ignored():
@@ -77,8 +57,13 @@ def test_other_threads_may_use_it_too():
     assert steps == ["done"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("end", ["sys.exit(3)", "raise RuntimeError('lost the other rank')"])
+@pytest.mark.parametrize(
+    ("number", "end"),
+    [
+        (signal.SIGINT, "sys.exit(3)"),
+        (signal.SIGTERM, "raise RuntimeError('lost the other rank')"),
+    ],
+)
 def test_a_rank_that_is_told_to_stop_while_it_writes_still_finishes(tmp_path, number, end):
     program = textwrap.dedent(f"""
         import os, signal, sys
@@ -104,19 +89,3 @@ def test_a_rank_that_is_told_to_stop_while_it_writes_still_finishes(tmp_path, nu
     assert "under fire" in run.stdout
     (info,) = read_rank_infos(tmp_path)
     assert info.launches[0].kernel == "kernel"
-
-
-def test_a_rank_that_gets_sigterm_while_it_works_writes_what_it_has(tmp_path):
-    program = textwrap.dedent("""
-        import os, signal, kprof
-        recorder = kprof.recorder(["a"])
-        recorder.launch("kernel")
-        os.kill(os.getpid(), signal.SIGTERM)
-        print("not reached")
-    """)
-    environment = os.environ | {"KPROF_RECORD_DIR": str(tmp_path), "KPROF_ARENA_BYTES": "1048576"}
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
-    assert (run.returncode, run.stdout) == (-signal.SIGTERM, "")
-    assert len(read_rank_infos(tmp_path)) == 1

@@ -68,14 +68,6 @@ def test_a_recorder_of_a_gpu_is_made_on_a_thread_of_its_own(
     assert relaxed == [recorder.thread]
 
 
-def test_what_is_wrong_with_it_is_said_as_ever(
-    under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(under_kprof, "most_bytes", 0)
-    assert not process.recorder(rank=0, device="cuda").is_recording
-    assert "rank 0 records nothing: no room" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -83,6 +75,7 @@ def test_what_is_wrong_with_it_is_said_as_ever(
         RuntimeError("can't start new thread"),
         ImportError("failed to map segment from shared object"),
         MemoryError("no memory"),
+        NoRoomError("no room"),
     ],
 )
 def test_limits_of_the_process_end_no_workload(
@@ -295,32 +288,24 @@ def launched(under_kprof: type[Opened], monkeypatch: pytest.MonkeyPatch) -> pyte
     return monkeypatch
 
 
-def place() -> tuple[int, int]:
+@pytest.mark.parametrize(
+    ("is_begun", "said", "expected"),
+    [
+        # As in actors of Ray, which no launcher gives a number; also where Ray itself runs under Slurm.
+        (True, {}, (2, 4)),
+        # What torchrun says comes first.
+        (True, {"RANK": "5", "WORLD_SIZE": "8"}, (5, 8)),
+        (False, {}, (1, 2)),
+        # Ray hands down the place of whoever started it.
+        (False, {"RAY_RAYLET_PID": "4711"}, (0, 1)),
+    ],
+)
+def test_who_tells_a_rank_its_place(
+    launched: pytest.MonkeyPatch, is_begun: bool, said: dict[str, str], expected: tuple[int, int]
+) -> None:
+    launched.setattr(sys.modules["torch.distributed"], "is_initialized", lambda: is_begun)
+    for name, value in ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"} | said).items():
+        launched.setenv(name, value)
     recorder = process.recorder()
     assert isinstance(recorder, Opened)
-    return recorder.place
-
-
-def test_a_rank_is_that_of_torch_distributed(launched: pytest.MonkeyPatch) -> None:
-    """As in actors of Ray, which no launcher gives a number; also where Ray itself runs under Slurm."""
-    launched.setenv("SLURM_PROCID", "1")
-    launched.setenv("SLURM_NTASKS", "2")
-    assert place() == (2, 4)
-
-
-def test_what_torchrun_says_comes_first(launched: pytest.MonkeyPatch) -> None:
-    launched.setenv("RANK", "5")
-    launched.setenv("WORLD_SIZE", "8")
-    assert place() == (5, 8)
-
-
-@pytest.mark.parametrize(("pid", "expected"), [(None, (1, 2)), ("4711", (0, 1))])
-def test_ray_hands_down_the_place_of_whoever_started_it(
-    launched: pytest.MonkeyPatch, pid: str | None, expected: tuple[int, int]
-) -> None:
-    launched.setattr(sys.modules["torch.distributed"], "is_initialized", lambda: False)
-    launched.setenv("SLURM_PROCID", "1")
-    launched.setenv("SLURM_NTASKS", "2")
-    if pid:
-        launched.setenv("RAY_RAYLET_PID", pid)
-    assert place() == expected
+    assert recorder.place == expected
