@@ -37,19 +37,7 @@ def test_the_wheel_holds_everything_that_is_not_python(wheel):
         if file.is_file() and "__pycache__" not in file.parts
     ]
     assert {".h", ".hip", ".typed", ".j2"} <= {Path(name).suffix for name in sources}
-    assert set(sources) <= set(wheel.namelist())
-
-
-def test_the_wheel_holds_the_headers_and_the_command_line(wheel):
-    names = set(wheel.namelist())
-    assert {
-        "kprof/include/kprof/abi.h",
-        "kprof/include/kprof/kprof.h",
-        "kprof/include/kprof/platform.h",
-        "instrumented_kernels/all_to_all/kernel.hip",
-        "instrumented_kernels/all_to_all/regions.h",
-        "kprof_cli/main.py",
-    } <= names
+    assert {*sources, "kprof_cli/main.py"} <= set(wheel.namelist())
 
 
 def test_the_wheel_takes_no_other_top_level_name(wheel):
@@ -70,17 +58,9 @@ def loaded_by(code: str) -> set[str]:
     return set(run.stdout.splitlines()[-1].split())
 
 
-def test_importing_kprof_loads_nothing_heavy():
-    assert loaded_by("import kprof") & HEAVY == set()
-
-
-def test_a_recorder_that_is_off_loads_nothing_heavy():
-    code = "import kprof; assert kprof.recorder().launch('copy').arena == 0"
+def test_a_recorder_that_is_off_and_errors_load_nothing_heavy():
+    code = "import kprof; kprof.KprofError; assert kprof.recorder().launch('copy').arena == 0"
     assert loaded_by(code) & HEAVY == set()
-
-
-def test_errors_are_reachable_without_anything_heavy():
-    assert loaded_by("import kprof; kprof.KprofError") & HEAVY == set()
 
 
 def test_the_help_of_every_command_is_quick():
@@ -106,12 +86,3 @@ def test_reading_a_capture_never_loads_torch(tmp_path):
         f"    assert run([name, {str(run)!r}]) == 0"
     )
     assert "torch" not in loaded_by(code)
-
-
-def test_every_public_name_exists():
-    import kprof
-
-    for name in kprof.__all__:
-        assert getattr(kprof, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        kprof.nothing  # noqa: B018

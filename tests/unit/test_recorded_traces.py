@@ -47,41 +47,6 @@ def test_every_recording_is_listed() -> None:
     assert sorted(path.name for path in TRACES.glob("*.kprof")) == sorted(INDEX)
 
 
-def test_blocks_that_serve_the_heavy_rank_have_three_times_the_rows() -> None:
-    trace = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3.kprof")
-    rows = trace.frame(
-        "SELECT block % 4 AS served, count(*) AS n FROM events WHERE region = 'dispatch/copy' "
-        "GROUP BY 1 ORDER BY 1"
-    )["n"].tolist()
-    assert rows[3] == 3 * rows[0] == 3 * rows[1] == 3 * rows[2]
-    assert trace.alignment is not None
-    early = trace.frame(
-        "SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - ?",
-        [trace.alignment.bound_between_ns(1, 2)],
-    )
-    assert early["n"][0] == 0
-
-
-def most_rows_in_a_block(name: str, served: int) -> int:
-    trace = Trace.open(TRACES / name)
-    return int(
-        trace.frame(
-            """SELECT max(n) AS most FROM (
-                SELECT count(*) AS n FROM events WHERE region = 'dispatch/copy' AND ordinal > 0 AND block % 4 = ?
-                GROUP BY rank, ordinal, block)""",
-            [served],
-        )["most"][0]
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("token_flags", [8, 8, 8, 24]), ("balanced", [10, 8, 8, 8])]
-)
-def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> None:
-    recording = f"all_to_all-{name}-4xH200-skew3.kprof"
-    assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
-
-
 NOTHING = "No rank, block, SM, link, region or call costs 3 %. A typical call is "
 BETWEEN = "Nothing that is recorded runs between one launch and the next; changing this alone would save up to 12 %"
 LAST_WAVE = "Not all blocks fit at once, and the last wave is not full; changing this alone would save up to "
@@ -241,51 +206,6 @@ def test_every_finding_selects_and_frames_a_slice_of_its_own(each: tuple[str, Re
         assert set(rows.itertuples(index=False, name=None)) & set(finding.tracks), finding.id
 
 
-LADDER = "all_to_all-{}-4xH200-skew3-264blocks.kprof"
-
-
-def busy_blocks(variant: str, region: str) -> float:
-    """Blocks of a launch that have any of `region`, the median over ranks and calls."""
-    trace = Trace.open(TRACES / LADDER.format(variant))
-    return float(
-        trace.frame(
-            """SELECT median(n) AS n FROM (
-                SELECT count(DISTINCT block) AS n FROM events WHERE region = ? GROUP BY rank, ordinal)""",
-            [region],
-        )["n"][0]
-    )
-
-
-def call_us(variant: str) -> float:
-    """From the first event of a call on any rank to the last, the median over calls."""
-    trace = Trace.open(TRACES / LADDER.format(variant))
-    return float(
-        trace.frame(
-            """SELECT median(us) AS us FROM (
-                SELECT (max(end_ns) - min(start_ns)) / 1e3 AS us FROM events GROUP BY ordinal)"""
-        )["us"][0]
-    )
-
-
-def test_each_step_of_the_ladder_is_shorter_and_busier() -> None:
-    assert call_us("token_flags") > 3 * call_us("balanced")
-    assert call_us("balanced") > 1.3 * call_us("pipelined")
-    assert busy_blocks("token_flags", "combine/send") < 30
-    assert busy_blocks("balanced", "combine/send") == 264
-    assert busy_blocks("pipelined", "combine/send") > 250
-
-
-def test_in_pipelined_rows_go_back_while_others_still_arrive() -> None:
-    trace = Trace.open(TRACES / LADDER.format("pipelined"))
-    calls = trace.frame(
-        """SELECT ordinal, min(end_ns) FILTER (region = 'combine/send') AS first_back_ns,
-                max(end_ns) FILTER (region = 'dispatch/send') AS last_sent_ns
-            FROM events WHERE rank = 3 GROUP BY ordinal"""
-    )
-    assert len(calls) == 4
-    assert (calls["first_back_ns"] + 15_000 < calls["last_sent_ns"]).all()
-
-
 def test_what_is_said_of_selected_ranks_names_no_other() -> None:
     """Rank 3 has three times the rows, which the others see, too."""
     trace = Trace.open(TRACES / "all_to_all-pipelined-4xH200-skew3-264blocks.kprof")
@@ -294,16 +214,6 @@ def test_what_is_said_of_selected_ranks_names_no_other() -> None:
     said = [found.headline, found.rest.below, *(finding.sentence for finding in found.shown)]
     assert [text for text in said if re.search(r"[Rr]anks? \d", text)] == []
     assert report.facts[0] == "3 of 4 ranks"
-
-
-def test_no_block_of_pipelined_has_to_do_with_one_rank_only() -> None:
-    """Those of the heavy rank would have three times the work. An earlier recording's report said so."""
-    trace = Trace.open(TRACES / LADDER.format("pipelined"))
-    share = trace.frame(
-        """SELECT block % 4 AS residue, count(*) FILTER (peer = 3) / count(*) AS from_heavy
-            FROM events WHERE rank = 0 AND region = 'dispatch/wait-token' GROUP BY 1 ORDER BY 1"""
-    )["from_heavy"]
-    assert 0.3 < share.min() < share.max() < 0.9
 
 
 def test_every_launch_lies_under_the_kernel_that_the_pytorch_profiler_saw(
@@ -358,17 +268,3 @@ def test_no_arrow_runs_backwards_in_perfetto(
     found = directions(some, path, processor)
     assert found.num_found == found.num_written
     assert found.num_reversed == 0
-
-
-def test_in_nccls_all_reduce_a_rank_waits_for_the_one_with_a_busy_kernel_before() -> None:
-    trace = Trace.open(TRACES / "collectives-triton_cpp_nccl-2on1xH100.kprof")
-    waits = trace.frame(
-        "SELECT ordinal, rank, peer, max(duration_ns) AS ns FROM events WHERE region = 'nccl/wait' "
-        "GROUP BY ALL ORDER BY ordinal"
-    )
-    # Both processes begin the first call when a turn on the GPU comes.
-    late = waits[waits["ordinal"] > 0]
-    assert late[["rank", "peer"]].to_numpy().tolist() == [[0, 1]] * 3
-    assert late["ns"].between(6_700_000, 6_800_000).all()
-    kernels = trace.frame("SELECT DISTINCT kernel FROM launches ORDER BY kernel")["kernel"].tolist()
-    assert kernels == ["AllReduce RING LL", "all_reduce/oneshot", "oneshot"]

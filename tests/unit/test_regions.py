@@ -113,20 +113,9 @@ def test_an_id_space_does_not_overflow():
         RegionTable.from_names(names)
 
 
-def test_names_alone_make_a_table_of_spans():
-    table = RegionTable.from_names(["send", "wait"])
-    assert table.names == ["send", "wait"]
-    assert [region.id for region in table.regions] == [1, 2]
-
-
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(RegionError, match="unknown region 'c'; known: a, b"):
         RegionTable.from_names(["a", "b"]).by_name("c")
-
-
-def test_fields_are_packed_from_the_lowest_bit():
-    fields = parse_fields("peer:8, slot:20, last:4")
-    assert [(field.shift, field.mask) for field in fields] == [(0, 255), (8, 0xFFFFF), (28, 15)]
 
 
 def test_tables_of_several_kernels_unite_by_name():
