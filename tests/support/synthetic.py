@@ -9,7 +9,7 @@ trace = build.trace()
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ from kprof.capture.manifest import (
 )
 from kprof.regions import Region, RegionTable, parse_regions
 from kprof.trace import Trace
+
+# Of a rank, block and call: regions and how long they take in ns, and for some the peer.
+Steps = Callable[[int, int, int], Iterable[tuple[str, int] | tuple[str, int, int]]]
 
 
 class TraceBuilder:
@@ -130,6 +133,20 @@ class TraceBuilder:
             alignment=alignment if self.is_aligned else None,
             alignment_note="" if self.is_aligned else "the recording has no clock calibration",
         )
+
+    def calls(
+        self, num_calls: int, num_blocks: int, steps: Steps, num_ranks: int = 1
+    ) -> TraceBuilder:
+        """Calls of one kernel, a millisecond apart. Every block does its `steps` one after the other."""
+        for call in range(num_calls):
+            self.launch(call, "kernel", num_blocks)
+        for call, rank, block in np.ndindex(num_calls, num_ranks, num_blocks):
+            now_ns = 1_000_000 * call
+            for region, duration_ns, *peer in steps(rank, block, call):
+                fields = {"peer": peer[0]} if peer else {}
+                self.span(rank, region, now_ns, duration_ns, block=block, launch=call, **fields)
+                now_ns += duration_ns
+        return self
 
     def table(self) -> pa.Table:
         """The events as a table of capture.event_schema()."""

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from import_graph import circles, import_graph
+from import_graph import ROOT, circles, import_graph
+
+MAX_ROOMS = 10
 
 # Folders, and what stands above them.
 ABOVE = {
@@ -33,6 +35,21 @@ def test_no_import_points_up(package: str) -> None:
         if is_in(name, package) and any(is_in(other, above) for above in ABOVE[package])
     ]
     assert up == []
+
+
+def test_the_rooms_of_recording_are_few_and_none_imports_one_that_imports_it() -> None:
+    """No module stands outside of them."""
+    folder = ROOT / "kprof" / "recording"
+    assert [path.name for path in folder.glob("*.py")] == ["__init__.py"]
+    rooms: dict[str, set[str]] = {}
+    for name, imported in import_graph("kprof").items():
+        if is_in(name, "kprof.recording") and name.count(".") > 2:
+            inside = (other.split(".") for other in imported if is_in(other, "kprof.recording"))
+            room = name.split(".")[2]
+            rooms.setdefault(room, set()).update({path[2] for path in inside if path[2:]} - {room})
+    assert 2 <= len(rooms) <= MAX_ROOMS
+    assert any(rooms.values())
+    assert circles(rooms) == []
 
 
 def test_what_a_circle_is() -> None:

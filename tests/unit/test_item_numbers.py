@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -248,17 +248,14 @@ def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> 
     """Every block takes one tile of four steps, one in five takes a second one, and in every call
     another block takes one of 20."""
     random = np.random.default_rng(3)
-    build = TraceBuilder('REGION(STEP, "step", compute)', 1)
-    for call in range(8):
-        build.launch(call, "gemm", 60)
-        blocks = random.permutation(60).tolist()
-        for block in blocks:
-            tiles = 2 if block in blocks[:12] else 1
-            for i in range(4 * tiles + (16 if block == blocks[-1] else 0)):
-                start = 40_000 * call + 500 * i
-                build.span(
-                    0, "step", start, int(random.integers(480, 500)), block=block, launch=call
-                )
+    order = [random.permutation(60).tolist() for _ in range(8)]
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        tiles = 2 if block in order[call][:12] else 1
+        for _ in range(4 * tiles + (16 if block == order[call][-1] else 0)):
+            yield "step", int(random.integers(480, 500))
+
+    build = TraceBuilder('REGION(STEP, "step", compute)', 1).calls(8, 60, steps)
     (finding,) = analysis.find(Summary.of(build.trace())).findings
     assert (finding.kind.name, finding.when) == ("uneven_work", When.MOVING)
     # In the call in which it has them, not of all.
@@ -351,20 +348,20 @@ def test_the_matrix_says_which_waits_are_not_in_it() -> None:
     assert said in to_html(report)
 
 
+GEMM_AND_REDUCE = 'REGION(G, "gemm", compute)\nREGION(R, "reduce", compute)'
+
+
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> None:
     """Four of 16 blocks reduce, with as many items each: so the kernel was written. What is a fault
     is named alone where it costs more."""
-    build = TraceBuilder('REGION(G, "gemm", compute)\nREGION(R, "reduce", compute)', 1)
-    for call in range(8):
-        build.launch(call, "kernel", 16)
-        for block in range(16):
-            at = {"rank": 0, "block": block, "launch": call}
-            gemm = 40_000 if is_slow and block == 9 else 20_000 + 31 * ((call + 3 * block) % 7)
-            build.span(region="gemm", start_ns=100_000 * call, duration_ns=gemm, **at)
-            for item in range(2 if block < 4 else 0):
-                start = 100_000 * call + 20_300 + 4_100 * item
-                build.span(region="reduce", start_ns=start, duration_ns=4_000, **at)
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        yield "gemm", 40_000 if is_slow and block == 9 else 20_000 + 31 * ((call + 3 * block) % 7)
+        for _ in range(2 if block < 4 else 0):
+            yield "reduce", 4_000
+
+    build = TraceBuilder(GEMM_AND_REDUCE, 1).calls(8, 16, steps)
     report = reports.build_from(Summary.of(build.trace()))
     (finding,) = report.findings
     named = (finding.kind.name, finding.is_by_design)
@@ -376,45 +373,36 @@ def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> 
 
 @pytest.mark.parametrize("item_ns", [400, 2_000])
 def test_the_ends_of_a_chain_of_blocks_are_worth_no_sentence(item_ns: int) -> None:
-    """The first of 24 blocks load for all of them, which takes 7 % of a call, or 28 %."""
-    build = TraceBuilder('REGION(L, "load", compute)\nREGION(G, "gemm", compute)', 1)
-    for call in range(8):
-        build.launch(call, "kernel", 24)
-        for block in range(24):
-            at = {"rank": 0, "block": block, "launch": call}
-            begin_ns = 100_000 * call
-            for _ in range(4 if block < 2 else 0):
-                build.span(region="load", start_ns=begin_ns, duration_ns=item_ns, **at)
-                begin_ns += item_ns
-            gemm = 20_000 + 31 * ((call + 3 * block) % 7)
-            build.span(region="gemm", start_ns=begin_ns, duration_ns=gemm, **at)
+    """Two of 24 blocks reduce for all of them, which takes 7 % of a call, or 28 %."""
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        for _ in range(4 if block < 2 else 0):
+            yield "reduce", item_ns
+        yield "gemm", 20_000 + 31 * ((call + 3 * block) % 7)
+
+    build = TraceBuilder(GEMM_AND_REDUCE, 1).calls(8, 24, steps)
     found = analysis.find(Summary.of(build.trace())).findings
     assert [finding.kind.name for finding in found] == ["uneven_blocks"] * (item_ns == 2_000)
 
 
 def test_blocks_with_another_role_leave_the_others_evenly_busy() -> None:
     """Six of eight blocks take tiles from a counter, seven or eight each; two add up."""
-    build = TraceBuilder('REGION(G, "gemm", compute)\nREGION(R, "reduce", compute)', 1)
-    for call in range(8):
-        build.launch(call, "kernel", 8)
-        for block in range(8):
-            region, num_items = ("gemm", 7 + (block + call) % 2) if block < 6 else ("reduce", 6)
-            for item in range(num_items):
-                at = {"rank": 0, "block": block, "launch": call}
-                start = 100_000 * call + 2_600 * item
-                build.span(region=region, start_ns=start, duration_ns=2_500, **at)
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        region, num_items = ("gemm", 7 + (block + call) % 2) if block < 6 else ("reduce", 6)
+        for _ in range(num_items):
+            yield region, 2_500
+
+    build = TraceBuilder(GEMM_AND_REDUCE, 1).calls(8, 8, steps)
     found = analysis.find(Summary.of(build.trace())).findings
     assert [finding.sentence for finding in found] == []
 
 
 def test_more_items_of_all_ranks_are_compared_with_other_calls() -> None:
-    build = TraceBuilder('REGION(G, "gemm", compute)', 2)
-    for call in range(15):
-        build.launch(call, "kernel", 4)
-        for rank, block, item in np.ndindex(2, 4, 8 if call % 5 == 4 else 2):
-            at = {"rank": rank, "block": block, "launch": call}
-            start = 100_000 * call + 2_100 * item
-            build.span(region="gemm", start_ns=start, duration_ns=2_000, **at)
+    def steps(rank: int, block: int, call: int) -> list[tuple[str, int]]:
+        return [("gemm", 2_000)] * (8 if call % 5 == 4 else 2)
+
+    build = TraceBuilder('REGION(G, "gemm", compute)', 2).calls(15, 4, steps, num_ranks=2)
     (finding,) = analysis.find(Summary.of(build.trace())).findings
     assert (
         finding.fact == "All ranks have 4.0x as many items in gemm in every 5th call as in others"

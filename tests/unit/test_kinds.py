@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
-import numpy as np
 import pytest
 
 from kprof import analysis
@@ -15,22 +16,14 @@ def findings_of(build: TraceBuilder) -> tuple[Finding, ...]:
     return analysis.find(Summary.of(build.trace())).findings
 
 
-def cold_start(
-    slow_turns: tuple[int, ...], num_blocks: int = 8, num_turns: int = 12, every: int = 1
-) -> TraceBuilder:
+def cold_start(slow_turns: tuple[int, ...], num_turns: int = 12, every: int = 1) -> TraceBuilder:
     """Calls, of which in one of `every` some of the events of every block take 9 us, the others 1."""
-    build = TraceBuilder('REGION(R_ADD, "add", compute)', 2)
-    for launch in range(4 * every):
-        build.launch(launch, "kernel")
-        for rank in range(2):
-            for block in range(num_blocks):
-                now_ns = 1_000_000 * launch
-                for turn in range(num_turns):
-                    is_slow = turn in slow_turns and launch % every == 0
-                    length_ns = 9_000 if is_slow else 1_000
-                    build.span(rank, "add", now_ns, length_ns, block=block, launch=launch)
-                    now_ns += length_ns
-    return build
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        for turn in range(num_turns):
+            yield "add", 9_000 if turn in slow_turns and call % every == 0 else 1_000
+
+    return TraceBuilder('REGION(R_ADD, "add", compute)', 2).calls(4 * every, 8, steps, num_ranks=2)
 
 
 def test_a_cold_start_is_the_first_event_of_every_track() -> None:
@@ -61,45 +54,46 @@ def test_a_cold_start_may_come_in_every_fourth_call() -> None:
 def test_few_long_events_in_every_call_are_found(num_calls: int) -> None:
     """Two of 320 events of a call, elsewhere each time, take 4 us in place of 1, and the call 11 in place
     of 8. In few calls that is chance."""
-    build = TraceBuilder('REGION(R_ADD, "add", compute)', 1)
-    for launch in range(num_calls):
-        build.launch(launch, "kernel", 40)
-        for block in range(40):
-            now_ns = 1_000_000 * launch
-            for turn in range(8):
-                is_long = (block, turn) in ((7 * launch % 40, 3), ((11 * launch + 5) % 40, 6))
-                length_ns = (4_000 if is_long else 1_000) + (13 * block + 7 * turn + launch) % 31
-                build.span(0, "add", now_ns, length_ns, block=block, launch=launch)
-                now_ns += length_ns
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        for turn in range(8):
+            is_long = (block, turn) in ((7 * call % 40, 3), ((11 * call + 5) % 40, 6))
+            yield "add", (4_000 if is_long else 1_000) + (13 * block + 7 * turn + call) % 31
+
+    build = TraceBuilder('REGION(R_ADD, "add", compute)', 1).calls(num_calls, 40, steps)
     found = [finding for finding in findings_of(build) if finding.kind.name == "slow_events"]
     assert [finding.region for finding in found] == ["add"] * (num_calls == 12)
 
 
-@pytest.mark.parametrize(("num_turns", "num_found"), [(2, 0), (4, 0), (5, 1)])
-def test_four_later_events_tell_a_cold_start(num_turns: int, num_found: int) -> None:
-    found = findings_of(cold_start((0,), num_turns=num_turns))
-    assert [finding.kind.name for finding in found] == ["cold_start"] * num_found
-
-
-@pytest.mark.parametrize("slow_turns", [(5,), (0, 6)])
-def test_slow_events_elsewhere_are_no_cold_start(slow_turns: tuple[int, ...]) -> None:
-    names = [finding.kind.name for finding in findings_of(cold_start(slow_turns))]
-    assert names == ["slow_events"]
+@pytest.mark.parametrize(
+    ("slow_turns", "num_turns", "named"),
+    [
+        # Four later events tell a cold start.
+        ((0,), 2, []),
+        ((0,), 4, []),
+        ((0,), 5, ["cold_start"]),
+        ((5,), 12, ["slow_events"]),
+        ((0, 6), 12, ["slow_events"]),
+    ],
+)
+def test_what_is_a_cold_start(
+    slow_turns: tuple[int, ...], num_turns: int, named: list[str]
+) -> None:
+    found = findings_of(cold_start(slow_turns, num_turns))
+    assert [finding.kind.name for finding in found] == named
 
 
 @pytest.mark.parametrize("num_slow", [3, 13])
 def test_most_blocks_are_not_slower_than_the_few_at_the_edges(num_slow: int) -> None:
     """Some of 20 blocks store 2.4 us, the others 1.2; all multiply for 6 us."""
-    build = TraceBuilder('REGION(R_MUL, "multiply", compute)\nREGION(R_OUT, "store", compute)', 1)
-    for launch in range(10):
-        build.launch(launch, "kernel", 20)
-        for block in range(20):
-            at = {"rank": 0, "block": block, "launch": launch}
-            start, jitter = 1_000_000 * launch, (13 * block + 7 * launch) % 31
-            length_ns = (2_400 if 7 * block % 20 < num_slow else 1_200) + jitter
-            build.span(region="multiply", start_ns=start, duration_ns=6_000, **at)
-            build.span(region="store", start_ns=start + 6_000, duration_ns=length_ns, **at)
-    found = findings_of(build)
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int]]:
+        yield "multiply", 6_000
+        is_slow = 7 * block % 20 < num_slow
+        yield "store", (2_400 if is_slow else 1_200) + (13 * block + 7 * call) % 31
+
+    regions = 'REGION(R_MUL, "multiply", compute)\nREGION(R_OUT, "store", compute)'
+    found = findings_of(TraceBuilder(regions, 1).calls(10, 20, steps))
     assert [len(finding.blocks) for finding in found] == [3] * (num_slow == 3)
 
 
@@ -107,20 +101,16 @@ def test_most_blocks_are_not_slower_than_the_few_at_the_edges(num_slow: int) -> 
 def test_reads_from_another_host_are_slower_and_no_slow_events(is_across: bool) -> None:
     """Each of eight ranks on two hosts reads from all others. It takes 2.2 times as long from the other
     host, or as often from anywhere."""
-    build = TraceBuilder('REGION(R_GET, "get", recv, peer:8)\nREGION(R_ADD, "add", compute)', 8)
-    for launch in range(6):
-        build.launch(launch, "kernel", 3)
-        for rank, block in np.ndindex(8, 3):
-            now_ns = 1_000_000 * launch
-            for turn in range(14):
-                peer = (rank + 1 + (turn + block) % 7) % 8
-                is_far = rank // 4 != peer // 4 if is_across else (3 * rank + turn + block) % 7 < 4
-                length_ns = (2_200 if is_far else 1_000) + (13 * block + 7 * turn + launch) % 31
-                at = {"block": block, "launch": launch}
-                build.span(rank, "get", now_ns, length_ns, peer=peer, **at)
-                build.span(rank, "add", now_ns + length_ns, 300, **at)
-                now_ns += length_ns + 300
-    trace = build.trace()
+
+    def steps(rank: int, block: int, call: int) -> Iterator[tuple[str, int] | tuple[str, int, int]]:
+        for turn in range(14):
+            peer = (rank + 1 + (turn + block) % 7) % 8
+            is_far = rank // 4 != peer // 4 if is_across else (3 * rank + turn + block) % 7 < 4
+            yield "get", (2_200 if is_far else 1_000) + (13 * block + 7 * turn + call) % 31, peer
+            yield "add", 300
+
+    regions = 'REGION(R_GET, "get", recv, peer:8)\nREGION(R_ADD, "add", compute)'
+    trace = TraceBuilder(regions, 8).calls(6, 3, steps, num_ranks=8).trace()
     on_hosts = [msgspec.structs.replace(info, host=f"node{info.rank // 4}") for info in trace.ranks]
     found = analysis.find(Summary.of(with_ranks(trace, on_hosts))).findings
     assert [finding.kind.name for finding in found] == ["slow_events"] * (not is_across)
