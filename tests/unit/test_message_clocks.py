@@ -13,7 +13,7 @@ from kprof.capture.manifest import Alignment
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.differences import close, contradiction, middle
 from kprof.clocks.floors import estimate
-from kprof.clocks.hulls import highest_at, lower_hull
+from kprof.clocks.hulls import highest_at
 from kprof.clocks.limits import ContradictionError, Limits, RankClock
 from kprof.clocks.margins import Near, keep_away
 from kprof.errors import ClockError
@@ -46,15 +46,6 @@ def test_messages_joined_with_each_others_ends_are_refused_by_name(name: str) ->
         assert {0, 1} <= {*caught.value.ranks}
         # Joined a millisecond apart.
         assert caught.value.by_ns > 5e5
-
-
-def test_a_wrong_pairing_in_a_ring_names_the_whole_cycle() -> None:
-    world = world_of("ring", 1)
-    planted = world.exchange(1, 1e6)
-    with pytest.raises(ContradictionError) as caught:
-        align_by_limits(world.limits, world.rank_clocks(), "wrong")
-    assert sorted(caught.value.ranks) == [0, 1, 2]
-    assert planted in caught.value.numbers
 
 
 def test_a_slow_direction_moves_the_estimate_and_not_the_bound_past_the_truth() -> None:
@@ -93,15 +84,6 @@ def test_a_direction_that_falls_silent_does_not_pull_the_estimate(seed: int) -> 
     alignment = align_by_limits(world.limits, world.rank_clocks(), "test")
     (error,) = world.errors_ns(alignment).values()
     assert error < 300
-
-
-def test_limits_of_a_pair_have_the_least_room_of_any() -> None:
-    before, room = np.array([0, 0, 1, 1]), np.array([200.0, 4000.0, 300.0, 50.0])
-    near = Near(before, 1 - before, np.array([0, 1, 0, 1]), np.full(4, 0.3), np.full(4, 9.0), room)
-    whole = near.as_a_whole(np.zeros((3, 2)))
-    assert whole.room.tolist() == [200, 200, 50, 50]
-    assert whole.most.tolist() == [9] * 4
-    assert not whole.knot.any()
 
 
 def test_an_estimate_that_would_break_a_limit_goes_no_further() -> None:
@@ -189,16 +171,6 @@ def least_time_ns(world: World, alignment: Alignment) -> float:
         for each in world.limits
         for sent, seen in zip(each.sent_ns, each.seen_ns, strict=True)
     )
-
-
-def test_only_the_lower_hull_binds() -> None:
-    draw = np.random.default_rng(8)
-    x, u = np.sort(draw.uniform(0, 1, 2000)), draw.exponential(1, 2000)
-    hull = lower_hull(x, u)
-    assert len(hull) < 60
-    for slope, intercept in draw.normal(0, 3, (50, 2)):
-        line = intercept + slope * x
-        assert (u - line)[hull].min() == pytest.approx((u - line).min(), abs=1e-12)
 
 
 def test_the_highest_line_touches_a_point_above_and_one_below() -> None:

@@ -20,69 +20,48 @@ from kprof.errors import TargetError
 HIPCC = Compiler("/opt/rocm/bin/hipcc", "HIP version: 6.4")
 
 
-def make_hipcc(root: Path, version: str = "HIP version: 6.4") -> Path:
+def make_hipcc(root: Path) -> None:
     hipcc = root / "bin" / "hipcc"
     hipcc.parent.mkdir(parents=True)
-    hipcc.write_text(f"#!/bin/sh\necho '{version}'\n")
+    hipcc.write_text("#!/bin/sh\necho 'HIP version: 6.4'\n")
     hipcc.chmod(0o755)
-    return hipcc
 
 
-@pytest.fixture
-def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without ROCm and without Debian's packages. Its /opt is the folder that is returned."""
+@pytest.mark.parametrize(
+    ("installed", "variables", "expected"),
+    [
+        ([], {}, None),
+        (["opt/rocm", "mine"], {"ROCM_PATH": "mine"}, "mine"),
+        (["opt/rocm", "mine"], {"HIP_PATH": "mine"}, "mine"),
+        # A path without hipcc does not hide the others.
+        ([], {"ROCM_PATH": "empty"}, None),
+        (["opt/rocm"], {"ROCM_PATH": "empty"}, "opt/rocm"),
+        (["conda"], {"PATH": "conda/bin"}, "conda"),
+        # Of several in /opt the newest.
+        (["opt/rocm-6.4.1", "opt/rocm-10.0.0", "opt/rocm-7.0.0"], {}, "opt/rocm-10.0.0"),
+    ],
+)
+def test_where_hipcc_is_found(
+    installed: list[str],
+    variables: dict[str, str],
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine without Debian's packages."""
     for variable in ("ROCM_PATH", "HIP_PATH"):
         monkeypatch.delenv(variable, raising=False)
-    opt = tmp_path / "opt"
-    opt.mkdir()
-    monkeypatch.setattr(hip, "_OPT", opt)
+    for variable, path in ({"PATH": "path"} | variables).items():
+        monkeypatch.setenv(variable, str(tmp_path / path))
+    monkeypatch.setattr(hip, "_OPT", tmp_path / "opt")
+    (tmp_path / "opt").mkdir()
     monkeypatch.setattr(hip, "_SYSTEM_HEADER", tmp_path / "none.h")
     monkeypatch.setattr(hip, "_SYSTEM_HIPCC", tmp_path / "usr" / "hipcc")
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    return opt
-
-
-def found() -> str | None:
+    for path in installed:
+        make_hipcc(tmp_path / path)
     compiler = record_of(Target.HIP).find_compiler()
-    return compiler.path if compiler else None
-
-
-def test_without_rocm_there_is_no_compiler(no_rocm: Path) -> None:
-    assert found() is None
-
-
-@pytest.mark.parametrize("variable", ["ROCM_PATH", "HIP_PATH"])
-def test_hipcc_is_found_where_the_environment_says(
-    variable: str, no_rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_hipcc(no_rocm / "rocm")
-    hipcc = make_hipcc(tmp_path / "mine")
-    monkeypatch.setenv(variable, str(tmp_path / "mine"))
-    assert found() == str(hipcc)
-
-
-def test_a_rocm_path_without_hipcc_does_not_hide_the_others(
-    no_rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "empty"))
-    assert found() is None
-    hipcc = make_hipcc(no_rocm / "rocm")
-    assert found() == str(hipcc)
-
-
-def test_hipcc_is_found_in_path(
-    no_rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hipcc = make_hipcc(tmp_path / "conda")
-    monkeypatch.setenv("PATH", str(hipcc.parent))
-    assert found() == str(hipcc)
-
-
-def test_of_several_in_opt_the_newest_is_taken(no_rocm: Path) -> None:
-    make_hipcc(no_rocm / "rocm-6.4.1")
-    newest = make_hipcc(no_rocm / "rocm-10.0.0")
-    make_hipcc(no_rocm / "rocm-7.0.0")
-    assert found() == str(newest)
+    found = compiler.path if compiler else None
+    assert found == (expected and str(tmp_path / expected / "bin" / "hipcc"))
 
 
 def kfd_node(nodes: Path, number: int, **properties: int) -> None:
