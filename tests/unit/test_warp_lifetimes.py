@@ -94,20 +94,12 @@ def planted(path: Path, kind: str, seed: int) -> tuple[Path, int]:
     return path, culprit
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_planted_block_is_the_headline(seed: int, tmp_path: Path) -> None:
     file, block = planted(tmp_path / "t.json", "block", seed)
     path = import_events(None, [file], tmp_path / "run.kprof").path
     text = report.render_markdown(report.build(kprof.open(path).trace))
     assert f"Block {block} of rank 0 runs warp of mm" in text
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_planted_processor_is_the_busiest(seed: int, tmp_path: Path) -> None:
-    file, sm = planted(tmp_path / "t.json", "sm", seed)
-    rows = rows_of(file, tmp_path)
-    assert {row["busiest_hw_id"] for row in rows} == {sm}
-    assert all(row["imbalance"] > 4 and row["waves"] == 4 for row in rows)
 
 
 def printed(trace: Trace) -> str:
@@ -141,22 +133,17 @@ def test_what_was_not_planted_is_not_named(kind: str, plant: str, tmp_path: Path
     assert not judged(kind, tmp_path, plant)
 
 
-def test_blocks_of_a_processor_are_named_by_it(tmp_path: Path) -> None:
-    file, sm = planted(tmp_path / "t.json", "sm", 3)
-    trace = kprof.open(import_events(None, [file], tmp_path / "run.kprof").path).trace
-    assert f"of processor {sm} in 6 of 6" in printed(trace)
-
-
 def test_where_no_block_stands_out_none_is_named(tmp_path: Path) -> None:
     file, _ = planted(tmp_path / "t.json", "tail", 3)
     trace = kprof.open(import_events(None, [file], tmp_path / "run.kprof").path).trace
     assert "none stands out" in printed(trace)
 
 
-def test_gaps_between_launches(tmp_path: Path) -> None:
+def test_gaps_between_launches_and_their_waves(tmp_path: Path) -> None:
     file, _ = planted(tmp_path / "t.json", "block", 1)
-    gaps = [row["gap_ns"] for row in rows_of(file, tmp_path)]
-    assert gaps[1:] == [4000] * 5
+    rows = rows_of(file, tmp_path)
+    assert [row["gap_ns"] for row in rows[1:]] == [4000] * 5
+    assert {row["waves"] for row in rows} == {4}
 
 
 def test_other_captures_have_no_lifetimes(tmp_path: Path) -> None:
