@@ -1,4 +1,4 @@
-"""Started under torchrun by test_groups.py: rank 1 changes the shape of its calls, rank 0 does not.
+"""Started under torchrun by test_all_to_all_calls.py: rank 1 changes the shape of its calls, rank 0 does not.
 
 Rank 0 has its plan and rank 1 must make a new one, so that each of them waits for the other in
 another place.

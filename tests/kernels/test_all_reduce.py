@@ -214,7 +214,7 @@ def test_an_empty_tensor_is_its_own_sum() -> None:
 
 def test_ranks_with_different_plans_are_refused() -> None:
     def work(group: ThreadGroup) -> None:
-        Setting(warps_per_block=1 + group.rank).plan(group)
+        Setting(heap_sizes=HeapSizes(1 << 16 + group.rank, 1 << 16)).plan(group)
 
     with pytest.raises(ValueError, match="they must be equal"):
         run_threads(2, work)

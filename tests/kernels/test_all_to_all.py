@@ -38,7 +38,12 @@ def with_experts(problem: Problem, choose):
     return make
 
 
+def changing_shapes(rank: int, call: int) -> Inputs:
+    return make_inputs(SMALL, [0, 6, 1, 4, 2, 5][(call + rank) % 6], call)
+
+
 CASES = {
+    "shapes change": Run(SMALL, 2, num_calls=12, inputs=changing_shapes),
     "n == M, 2 ranks": Run(SMALL, 2),
     "n == M, 4 ranks": Run(SMALL, 4),
     "n == M, 8 ranks": Run(SMALL, 8),
@@ -83,27 +88,6 @@ def test_matches_float64(name: str, warp_width: int, variant: str) -> None:
 def test_every_schedule_is_right(seed: int, variant: str) -> None:
     results = run_ranks(Run(SMALL, 4, variant, num_calls=3, seed=seed))
     assert sum(result.num_wrong for result in results) == 0
-
-
-def test_hundreds_of_calls_with_a_slow_rank_and_no_barrier() -> None:
-    def dawdle(rank: int, call: int) -> None:
-        if rank == 2 and call % 10 == 0:
-            time.sleep(0.005)
-
-    results = run_ranks(Run(SMALL, 4, num_calls=300, grid=2, warps_per_block=1, before_call=dawdle))
-    assert sum(result.num_wrong for result in results) == 0
-
-
-@pytest.mark.amd
-def test_shapes_change_from_call_to_call() -> None:
-    counts = [0, 6, 1, 4, 2, 5]
-    run = Run(
-        SMALL,
-        2,
-        num_calls=12,
-        inputs=lambda rank, call: make_inputs(SMALL, counts[(call + rank) % 6], call),
-    )
-    assert sum(result.num_wrong for result in run_ranks(run)) == 0
 
 
 # What an expert gets is x; these apply the stand-in for the expert where the rows lie.
@@ -170,16 +154,12 @@ def message_of_rank_2(variant: str, timeout_s: float) -> str:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_hundreds_of_calls_of_every_variant(variant: str) -> None:
-    counts = [0, 6, 1, 4, 2, 5]
-    run = Run(
-        SMALL,
-        4,
-        variant,
-        num_calls=150,
-        grid=2,
-        inputs=lambda rank, call: make_inputs(SMALL, counts[(call + rank) % 6], call),
-    )
+def test_hundreds_of_calls_with_a_slow_rank_and_no_barrier(variant: str) -> None:
+    def dawdle(rank: int, call: int) -> None:
+        if rank == 2 and call % 10 == 0:
+            time.sleep(0.005)
+
+    run = Run(SMALL, 4, variant, num_calls=150, grid=2, inputs=changing_shapes, before_call=dawdle)
     assert sum(result.num_wrong for result in run_ranks(run)) == 0
 
 
@@ -225,13 +205,6 @@ def test_bad_inputs_are_refused_before_any_launch(inputs: Inputs, message: str) 
 def test_bad_plans_are_refused(problem: Problem, grid: int | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run_ranks(Run(problem, 2, grid=grid))
-
-
-def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="choose one of torch, rank_flags, token_flags, fused, balanced, pipelined"
-    ):
-        Plan(SoloGroup(), SMALL, variant="fastest")
 
 
 def test_ranks_with_different_shapes_are_refused() -> None:

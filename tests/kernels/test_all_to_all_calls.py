@@ -1,10 +1,11 @@
 """The one call and its plans: made once, kept per group and shape, freed when the group is gone.
 
-The torch variant.
+The torch variant, groups that come and go, ranks that change their shape.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,15 +31,15 @@ SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=256)
 VARIANTS = ["torch", "rank_flags", "token_flags", "fused", "balanced", "pipelined"]
 
 
-def torchrun(num_ranks: int, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return subprocess.run(
-        [*launcher, "--nproc-per-node", str(num_ranks), str(script), *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -70,10 +71,19 @@ def test_plans_are_made_once_per_shape_and_variant(monkeypatch: pytest.MonkeyPat
     close_plans()
 
 
-def test_ranks_join_one_group_after_another(tmp_path: Path) -> None:
-    result = torchrun(2, ROOT / "tests/kernels/regrouping.py", str(tmp_path))
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    assert result.stdout.count("0 wrong values in 4 groups, 0 plans of dead groups left") == 2
+def test_a_plain_harness_starts_groups_again_and_again() -> None:
+    """On the same port: who keeps the group of the round before would keep its store there."""
+    told = run("tests/kernels/restarts.py", "cpu", "2")
+    assert told.count("0 wrong values in 10 groups, 0 plans of dead groups left") == 2
+
+
+def test_a_rank_that_changes_its_shape_is_named() -> None:
+    told = re.findall(r"<rank (\d): ([^>]*)>", run(*TORCHRUN, "tests/kernels/shape_changes.py"))
+    assert sorted(rank for rank, _ in told) == ["0", "1"]
+    for _, message in told:
+        assert "all_to_all of Problem(num_experts=8, top_k=3, hidden=40" in message
+        assert "all_to_all for the first time on cpu" in message
+        assert "hidden=48" in message
 
 
 def test_the_torch_variant_needs_a_torch_group() -> None:
@@ -93,26 +103,20 @@ def test_the_torch_variant_refuses_what_the_others_refuse() -> None:
         plan(inputs.x.float(), inputs.indices, inputs.weights)
 
 
-@pytest.mark.parametrize("variant", ["torch", "pipelined"])
-def test_the_command_runs_any_variant(variant: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    command += ["-m", "instrumented_kernels.all_to_all", "--target", "cpu"]
-    result = subprocess.run(
-        [*command, "--variant", variant, "--shape", "8,3,40,6", "--skew", "3", "--skew-rank", "1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert f"all_to_all {variant} on cpu: 2 ranks" in result.stdout
+OPTIONS = ["--target", "cpu", "--shape", "8,3,40,6", "--skew", "3", "--skew-rank"]
+
+
+def test_the_command_runs_ranks_as_processes() -> None:
+    workload = ["-m", "instrumented_kernels.all_to_all", "--variant", "torch"]
+    told = run(*TORCHRUN, *workload, *OPTIONS, "1")
+    assert "all_to_all torch on cpu: 2 ranks" in told
+    assert "0 wrong values" in told
+
+
+def test_the_command_runs_alone() -> None:
+    result = CliRunner().invoke(app, ["--variant", "pipelined", *OPTIONS, "0"])
+    assert result.exit_code == 0, result.output
+    assert "all_to_all pipelined on cpu: 1 ranks" in result.stdout
     assert "0 wrong values" in result.stdout
 
 

@@ -19,7 +19,7 @@ from kprof.devices.build import error_text
 from kprof.devices.groups import PartOfGroup
 from kprof.devices.targets import Target
 from kprof.recording.launcher.record import session
-from kprof.recording.rank.null_recorder import NullRecorder, RefusedRecorder
+from kprof.recording.rank.null_recorder import RefusedRecorder
 from kprof.recording.rank.recorder import Recorder
 
 
@@ -177,10 +177,6 @@ def test_a_rank_that_was_refused_leaves_nobody_waiting(tmp_path: Path) -> None:
 
     with session(tmp_path / "run.kprof") as directory:
         assert run_threads(2, work) == [(False, [0, 1])] * 2
-
-
-def test_a_recorder_that_is_off_aligns_nothing() -> None:
-    assert NullRecorder().align_if_due(None) is False  # type: ignore[arg-type]
 
 
 def _alignment(tmp_path: Path):

@@ -22,12 +22,10 @@ from kprof import abi
 from kprof.capture.journal import Begun, Dump, said
 from kprof.capture.parts import recover_rank
 from kprof.errors import RecorderError
-from kprof.recording.arenas.turns import geometry_of
 from kprof.recording.endings import lifetime
 from kprof.recording.finishing.finishing import make_manifest
 from kprof.recording.launcher import record
 from kprof.recording.rank.recorder import Recorder
-from kprof.recording.retention import retention as keeping
 from kprof.recording.retention.call_lengths import CallsOfAny, SlowCalls
 from kprof.recording.retention.retention import Retention
 from kprof.trace import Trace
@@ -275,16 +273,6 @@ def test_a_call_slower_than_the_median_asks_for_a_dump() -> None:
     assert len(asked) == 2
 
 
-def test_without_steps_a_call_ends_where_the_first_kernel_is_launched_again() -> None:
-    asked: list[str] = []
-    times_s = iter([*(1.0 * k for k in range(30)), 35.0])
-    calls = SlowCalls(3, asked.append, lambda: next(times_s))
-    for _ in range(31):
-        calls.note_launch("dispatch")
-        calls.note_launch("combine")
-    assert asked == ["a call took 6,000.00 ms, the median is 1,000.00 ms"]
-
-
 def test_the_slow_call_is_in_the_capture(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
@@ -321,6 +309,12 @@ def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:
     [
         ({"drain": True, "ring_bytes": 1 << 20}, "choose one of them"),
         ({"slower_than": 3.0}, "has no ring; record with --ring 64MiB, in Python"),
+        ({"keep_slowest": 3, "drain": True}, "choose one of them"),
+        ({"keep_slowest": 3, "ring_bytes": 1 << 20}, "choose one of them"),
+        ({"keep_slowest": 3, "slower_than": 2.0}, "this recording has no ring"),
+        ({"keep_slowest": -1}, "-1 is no number of slowest calls to keep; give 1 to 1000"),
+        ({"keep_slowest": 1001}, "give 1 to 1000, or drain to keep all calls"),
+        ({"keep_slowest": 2.5}, "keep_slowest is 2.5: give a whole number"),
         ({"ring_bytes": 1000}, "give at least 106496 bytes"),
         ({"ring_bytes": -1}, "a ring of -1 bytes has no room"),
         ({"ring_bytes": 64e6}, "ring_bytes is 64000000.0: give a whole number"),
@@ -359,19 +353,6 @@ def test_a_launch_with_more_tracks_than_chunks_says_so(
     assert "a launch of wide opens 2000 tracks, and only" in note
     assert note.endswith(f"give at least {size}")
     assert capfd.readouterr().err.count("opens 2000 tracks") == 1
-
-
-def test_the_least_ring_has_a_chunk_in_each_part() -> None:
-    least = keeping._MIN_RING_BYTES
-    assert least == 8 * (abi.CHUNKS_OFFSET + abi.CHUNK_BYTES)
-    retention = Retention(ring_bytes=least)
-    geometry = geometry_of(retention.total_bytes(0), retention.num_arenas)
-    assert geometry.num_chunks == 1
-
-
-def test_retention_goes_through_the_environment() -> None:
-    retention = Retention(ring_bytes=1 << 20, slower_than=2.5)
-    assert msgspec.json.decode(msgspec.json.encode(retention), type=Retention) == retention
 
 
 def test_calls_begin_with_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import kprof
 from drained import by_hand, look
 from kprof import abi
 from kprof.capture.journal import Begun
-from kprof.errors import RecorderError
 from kprof.recording.endings import lifetime
 from kprof.recording.finishing.finishing import make_manifest
 from kprof.recording.launcher import record
@@ -325,22 +322,6 @@ def test_the_first_step_ends_the_first_call(
         KERNELS, [size_of(k) for k in (4, 5, 6, 7) for _ in range(3)]
     )
     assert trace.ranks[0].notes[1].startswith("the 4 slowest of 8 calls: 7 (24,000.00 ms), 6 ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"keep_slowest": 3, "drain": True}, "choose one of them"),
-        ({"keep_slowest": 3, "ring_bytes": 1 << 20}, "choose one of them"),
-        ({"keep_slowest": -1}, "-1 is no number of slowest calls to keep; give 1 to 1000"),
-        ({"keep_slowest": 1001}, "give 1 to 1000, or drain to keep all calls"),
-        ({"keep_slowest": 2.5}, "keep_slowest is 2.5: give a whole number"),
-        ({"keep_slowest": 3, "slower_than": 2.0}, "this recording has no ring"),
-    ],
-)
-def test_what_contradicts_itself_is_refused(arguments: dict[str, object], sentence: str) -> None:
-    with pytest.raises(RecorderError, match=sentence):
-        Retention(**arguments)  # type: ignore[arg-type]
 
 
 def test_the_thread_keeps_the_same_calls(library: ctypes.CDLL, tmp_path: Path) -> None:

@@ -206,22 +206,6 @@ def test_a_missing_peer_is_warned_of_when_the_group_is_gone() -> None:
     run_threads(2, work)
 
 
-@pytest.mark.usefixtures("like_a_gpu")
-@pytest.mark.parametrize("variant", EXCHANGES)
-def test_a_missing_peer_of_an_async_exchange_is_told_at_the_next_call(variant: str) -> None:
-    def work(group: ThreadGroup) -> None:
-        options = Run(SMALL, 2).options()
-        plan = Plan(group, SMALL, variant=variant, timeout_s=0.3, options=options)
-        if group.rank == 0:
-            inputs = make_inputs(SMALL, 6, 1)
-            plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
-            with pytest.raises(PeerTimeoutError, match="rank 1 has not made call 1, all_to_all of"):
-                plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
-        plan.close()
-
-    run_threads(2, work)
-
-
 BAD_EXPERTS = {
     "too large": (8, "token 2 names expert 8; indices must lie in 0 .. 7"),
     "negative": (-3, "token 2 names expert -3; indices must lie in 0 .. 7"),

@@ -48,16 +48,6 @@ def test_correctly_rounded(
         check_call(plan_of(*build), inputs(n, d, dtype), variant)
 
 
-def test_rows_are_found_without_a_division() -> None:
-    """As the kernel finds them: the product with the reciprocal is the quotient, or one less."""
-    for blocks_per_row in (1, 2, 3, 7, 8, 1023, 2**16, 2**31 - 1):
-        reciprocal = (2**32 - 1) // blocks_per_row
-        for row in (0, 1, 2, 1000, (2**31 - 1) // blocks_per_row):
-            for block in (row * blocks_per_row - 1, row * blocks_per_row, row * blocks_per_row + 1):
-                if 0 <= block < 2**31:
-                    assert block // blocks_per_row - (block * reciprocal >> 32) in (0, 1)
-
-
 @pytest.mark.amd
 def test_many_blocks_per_row() -> None:
     plan = plan_of(*BUILDS[-1])

@@ -20,6 +20,7 @@ from kprof.capture.processes import process_of
 from kprof.hangs.report import read_hang
 from kprof.recording.launcher.record import session
 from kprof.recording.rank.recorder import Recorder
+from kprof.trace import Trace
 
 ROOT = "rank 2 has not launched call 0 of all_reduce"
 SETTING = Setting(3, timeout_s=0.3)
@@ -67,6 +68,9 @@ def test_all_ranks_name_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for message in (first, second):
         assert f"; {ROOT}" in message, message
         assert message.endswith("; the results of this call and later ones are void")
+    trace = Trace.open(tmp_path / "run.kprof")
+    longest = trace.frame("SELECT max(duration_ns) AS ns FROM events WHERE category = 'wait'")
+    assert longest["ns"][0] >= SETTING.timeout_s * 1e9
     hang = read_hang(tmp_path / "run.kprof")
     assert hang is not None
     assert (hang.kind, hang.ranks_at_fault) == ("not_launched", (2,))

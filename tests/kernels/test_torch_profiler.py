@@ -18,7 +18,6 @@ from in_process import run_kprof
 from kprof.capture.directory import Capture
 from kprof.errors import RecorderError
 from kprof.recording.launcher.record import session
-from kprof.recording.rank.null_recorder import NullRecorder
 from kprof.recording.rank.recorder import Recorder
 
 pytest.importorskip("torch", reason="the profiler is PyTorch's")
@@ -166,7 +165,3 @@ def test_what_is_no_profile_is_refused_and_leaves_nothing(what: Any, tmp_path: P
         with pytest.raises(RecorderError, match="after the recorder was closed"):
             recorder.torch_trace(what)
     assert [path.name for path in (tmp_path / "run.kprof").iterdir() if "torch" in path.name] == []
-
-
-def test_a_recorder_that_is_off_keeps_nothing() -> None:
-    NullRecorder().torch_trace(object())

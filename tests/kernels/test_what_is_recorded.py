@@ -29,24 +29,6 @@ def run_calls(library: ctypes.CDLL, recorder: kprof.Recorder, num_calls: int) ->
         recorder.step()
 
 
-def test_a_session_records_and_is_the_recorder_meanwhile(
-    library: ctypes.CDLL, tmp_path: Path
-) -> None:
-    @kprof.session(tmp_path / "run.kprof")
-    def workload() -> None:
-        recorder = kprof.recorder()
-        run_calls(library, recorder, 3)
-        other = kprof.session(tmp_path / "other.kprof")
-        with pytest.raises(RecorderError, match="a session is open already"):
-            other.__enter__()
-
-    workload()
-    assert isinstance(kprof.recorder(), NullRecorder)
-    trace = Trace.open(tmp_path / "run.kprof")
-    assert trace.num_events() == emitted(["run_marks", "run_places"], [4] * 3)
-    assert [launch.ordinal for launch in trace.ranks[0].launches] == [0, 0, 1, 1, 2, 2]
-
-
 def test_a_session_keeps_what_was_recorded_before_an_error(
     library: ctypes.CDLL, tmp_path: Path
 ) -> None:
