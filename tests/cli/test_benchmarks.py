@@ -16,8 +16,6 @@ import pytest
 from kprof.analysis import Finding
 from kprof.analysis.findings.kinds import named
 
-ROOT = Path(__file__).parents[2]
-
 SMALL = {
     "decode_throughput": ["--records", "200000", "--repeats", "1"],
     "export_throughput": ["--events", "30000"],
@@ -72,10 +70,3 @@ def test_a_finding_about_another_place_is_not_the_planted_cause() -> None:
         {"kind": named("late_start")},
     )
     assert not [other for other in others if cause.is_named_by(replace(found, **other))]
-
-
-def test_results_are_kept_as_json() -> None:
-    files = list((ROOT / "benchmarks" / "results").glob("*.json"))
-    assert files
-    for file in files:
-        json.loads(file.read_text())

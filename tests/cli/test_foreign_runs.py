@@ -87,13 +87,8 @@ def test_the_blocks_that_serve_the_heavy_source_are_found(kprof, imported):
     "line",
     [
         ["info", "RUN"],
-        ["stats", "RUN"],
-        ["stats", "RUN", "--by", "rank"],
         ["stats", "RUN", "--by", "block"],
-        ["waits", "RUN"],
-        ["waits", "RUN", "--by", "block"],
         ["waits", "RUN", "--by", "region"],
-        ["report", "RUN"],
         ["report", "RUN", "-o", "OUT.html"],
         ["diff", "RUN", "RUN"],
         ["export", "RUN", "-o", "OUT.pftrace"],

@@ -85,13 +85,6 @@ def test_tags_without_names_are_said(kprof, buffers, tmp_path):
     assert "--names a,b,c" in result.out
 
 
-def test_a_chrome_trace_becomes_a_capture(kprof, chrome, tmp_path):
-    run = tmp_path / "run.kprof"
-    options = ["--kind", "chrome", "--tick-ns", "10", "--rank-in-tid"]
-    assert kprof("import", chrome, "-o", run, *options).code == 0
-    assert events(kprof, run) == [(1, 3, "copy", 0, 30)]
-
-
 def test_a_table_becomes_a_capture_once(kprof, table, tmp_path):
     line = ["import", table, "-o", tmp_path / "run.kprof", "--kind", "table"]
     assert kprof(*line).code == 0

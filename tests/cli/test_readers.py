@@ -203,13 +203,6 @@ def test_what_was_left_out_on_purpose_is_said(kprof, small):
         assert kprof(command, small, "--blocks", 0).err == ""
 
 
-@pytest.mark.parametrize(("by", "num_rows"), [("rank", 2), ("block", 4)])
-def test_stats_by_rank_and_block(kprof, small, by, num_rows):
-    rows = json.loads(kprof("stats", small, "--by", by, "--json").out)["rows"]
-    assert len(rows) == num_rows
-    assert {row["rank"] for row in rows} == {0, 1}
-
-
 def test_columns_for_people_say_what_they_are(kprof, small, monkeypatch):
     """Waits are no work events, and a block's share is of its own time."""
     monkeypatch.setenv("COLUMNS", "200")
@@ -228,6 +221,7 @@ def test_columns_for_people_say_what_they_are(kprof, small, monkeypatch):
 
 TABLES = {
     ("stats",): [{"region": "dispatch/send", "count": 2, "total_ns": 1000, "max_ns": 950}],
+    ("stats", "--by", "rank"): [{"rank": 0, "work_events": 2}, {"rank": 1, "work_events": 2}],
     ("waits",): [{"rank": 1, "wait_ns": 1020}],
     ("waits", "--by", "peer"): [{"peer": 0, "wait_ns": 1020}],
     ("waits", "--by", "sender"): [{"src": 0, "dst": 1, "flows": 2}],
@@ -358,16 +352,11 @@ def test_query_with_two_columns_of_one_name(kprof, small):
 
 
 def test_json_of_numbers_that_json_does_not_know(kprof, small):
-    query = "SELECT 'nan'::DOUBLE AS a, 1::HUGEINT AS b, 1.5::DECIMAL(4, 2) AS c, NULL AS d"
+    query = "SELECT 'nan'::DOUBLE AS a, 1::HUGEINT AS b, 1.5::DECIMAL(4, 2) AS c, NULL AS d, "
+    query += "sum(duration_ns) AS e FROM events"
     (row,) = json.loads(kprof("query", small, query, "--json").out)["rows"]
-    assert row["a"] is None
-    assert row["d"] is None
-    assert row["b"] == 1
-    assert row["c"] == 1.5
-
-
-def test_markup_in_names_is_printed_as_it_is(kprof, small):
-    assert "<script>alert(1)</script>" in kprof("stats", small).out
+    assert row == {"a": None, "b": 1, "c": 1.5, "d": None, "e": 2040}
+    assert isinstance(row["e"], int)
 
 
 def test_report_as_a_page(kprof, small, tmp_path):
@@ -442,17 +431,6 @@ def test_export_needs_force_for_an_output_that_exists(kprof, small, tmp_path):
     assert "--force" in kprof("export", small, "-o", file).error_line
     assert file.read_text() == "mine"
     assert kprof("export", small, "-o", file, "-f").code == 0
-
-
-def test_an_unknown_format_lists_the_known_ones(kprof, small, tmp_path):
-    assert ".pftrace" in kprof("export", small, "-o", tmp_path / "trace.svg").error_line
-
-
-@pytest.mark.parametrize("extra", [[], ["--ranks", "1"]])
-def test_view_announces_an_address_and_stops_in_time(kprof, small, extra):
-    result = kprof("view", small, "--no-open", "--port", 0, "--timeout", 0.1, *extra)
-    assert result.code == 0
-    assert "ui.perfetto.dev" in result.err
 
 
 def test_view_shows_an_exported_trace_too(kprof, small, tmp_path):

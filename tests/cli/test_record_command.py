@@ -59,25 +59,15 @@ def test_what_a_process_says_it_lost_is_in_the_summary_and_the_report(kprof, tmp
     assert "an earlier process of this rank lost 8 launches" in " ".join(report.split())
 
 
-def test_the_command_needs_no_dashes_before_it(kprof, tmp_path):
-    result = kprof("record", "-o", tmp_path / "a.kprof", "python", RANKS, *TWO_RANKS, "--exit", "4")
-    assert result.code == 4
-
-
-def test_the_workloads_own_output_passes_through(kprof, tmp_path):
-    result = kprof(
-        "record", "-o", tmp_path / "a.kprof", "--", "python", RANKS, *TWO_RANKS, "--say", "hello"
-    )
-    assert result.out.splitlines()[0] == "hello"
-    assert result.err == "hello\n"
-
-
-def test_a_failing_workload_is_named_and_its_events_are_kept(kprof, tmp_path):
+def test_a_failing_workload_is_named_and_its_output_and_events_are_kept(kprof, tmp_path):
+    """Its command needs no dashes before it."""
     run = tmp_path / "run.kprof"
-    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS, "--exit", "9")
+    line = ("python", RANKS, *TWO_RANKS, "--exit", "9", "--say", "hello")
+    result = kprof("record", "-o", run, *line)
     assert result.code == 9
-    assert result.err == "kprof: the workload exited with 9; what it recorded is kept\n"
-    assert len(result.out.splitlines()) == 6
+    assert result.err == "hello\nkprof: the workload exited with 9; what it recorded is kept\n"
+    first, *others = result.out.splitlines()
+    assert (first, len(others)) == ("hello", 6)
     assert Capture.open(run).manifest.exit_code == 9
 
 
