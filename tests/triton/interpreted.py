@@ -172,39 +172,15 @@ def record_instrumented(recorder: Recorder) -> None:
     assert ones.tolist() == [1.0] * 2 + [0.0] * 62
 
 
-def record_whole(recorder: Recorder, num_runs: int = 1, *, is_said: bool = True) -> None:
-    """130 programs with one span each; several runs take the buffer of one launch, as replays do."""
+def record_whole(recorder: Recorder, num_runs: int = 1) -> None:
+    """130 programs with one span each; several runs take the buffer of one launch."""
     kernel, regions = with_whole_span(plain_ones, "ones")
     ones = torch.zeros(130)
-    launch = recorder.launch(
-        "plain_ones",
-        regions.table,
-        num_blocks=len(ones),
-        shares_chunks=True,
-        is_replayed=is_said and num_runs > 1,
-    )
+    launch = recorder.launch("plain_ones", regions.table, num_blocks=130, shares_chunks=True)
     words = dict(zip(WORDS, words_of(launch), strict=True))
     for _ in range(num_runs):
         kernel[(13, 5, 2)](ones, **words)
     assert ones.tolist() == [float(num_runs)] * 130
-
-
-def record_in_rooms(recorder: Recorder) -> None:
-    """The last of three replays is not announced: its 130 programs claim chunks, after a flush."""
-    kernel, regions = with_whole_span(plain_ones, "ones")
-    recorder.note_capture(is_end=False)
-    launch = recorder.launch(
-        "plain_ones", regions.table, num_blocks=130, shares_chunks=True, is_replayed=True
-    )
-    room = recorder.note_capture(is_end=True)
-    words = dict(zip(WORDS, words_of(launch), strict=True))
-    for is_announced in (True, True, False):
-        if is_announced:
-            recorder.note_replay(1, room)
-        else:
-            recorder.flush()
-        kernel[(13, 5, 2)](torch.zeros(130), **words)
-        room.store(0)
 
 
 @triton.jit
@@ -226,7 +202,7 @@ CASES = {
     "claimed": lambda recorder: record_copy(recorder, None),
     "claimed, one buffer": lambda recorder: record_copy(recorder, None, num_runs=3),
     "reserved, one buffer": lambda recorder: record_copy(recorder, (3,), num_runs=3),
-    "whole, one buffer": lambda recorder: record_whole(recorder, num_runs=3, is_said=False),
+    "whole, one buffer": lambda recorder: record_whole(recorder, num_runs=2),
     "matmul": record_matmul,
     "full": record_full,
     "short": lambda recorder: record_short(recorder, len(COUNTS)),
@@ -240,9 +216,6 @@ CASES = {
     "tuned": record_tuned,
     "instrumented": record_instrumented,
     "whole": record_whole,
-    "whole, twice": lambda recorder: record_whole(recorder, num_runs=2),
-    "whole, full": record_whole,
-    "whole, in rooms": record_in_rooms,
 }
 
 

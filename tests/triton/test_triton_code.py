@@ -12,10 +12,11 @@ require_triton()
 import compiled  # noqa: E402
 from code_samples import SAMPLES, a_buffer, code_of, require_target  # noqa: E402
 from compiled import Pointer, compile_for  # noqa: E402
-from sample_kernels import PLAIN  # noqa: E402
+from sample_kernels import PLAIN, copy  # noqa: E402
 from stripped import without_kprof  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
+from benchmarks.triton_overhead.kernels import DISTRIBUTED  # noqa: E402
 from kprof.recording.launches.launch_buffer import LaunchBuffer  # noqa: E402
 
 pytestmark = pytest.mark.native
@@ -138,13 +139,6 @@ def hot_path_length(code: list[str]) -> int:
     )
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("target", TARGETS)
-def test_no_spills_are_added(target: str, name: str) -> None:
-    assert code_of(target, name, "recorded").spills == code_of(target, name, "off").spills == 0
-
-
 @pytest.mark.parametrize("name", MATMULS)
 def test_a_matmul_of_three_stages_stays_pipelined(name: str) -> None:
     """Copies into shared memory that are under way while the tensor cores work."""
@@ -154,11 +148,13 @@ def test_a_matmul_of_three_stages_stays_pipelined(name: str) -> None:
     assert recorded.count("GMMA") == plain.count("GMMA")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_recording_takes_few_registers(target: str, name: str) -> None:
-    plain = code_of(target, name, "off").registers
-    assert code_of(target, name, "recorded").registers <= plain + 32
+def test_recording_takes_few_registers_and_spills_none(target: str, name: str) -> None:
+    plain, recorded = (code_of(target, name, how) for how in ("off", "recorded"))
+    assert recorded.registers <= plain.registers + 32
+    assert recorded.spills == plain.spills == 0
 
 
 @pytest.mark.parametrize("name", ["copy in one chunk", "matmul in one chunk"])
@@ -211,42 +207,16 @@ def test_other_regions_are_another_build() -> None:
     assert a_buffer(regions).build.value != a_buffer(SAMPLES["copy"].regions).build.value
 
 
-@pytest.mark.parametrize("scheme", ["none", "kprof", "Triton-distributed's scheme"])
-def test_kernels_of_the_benchmark_compile(scheme: str) -> None:
-    """They run on a GPU only. Each scheme's instructions are there, and not those of another."""
+def test_the_scheme_that_the_benchmark_compares_with_compiles() -> None:
+    """It runs on a GPU only."""
     require_nvdisasm()
-    from benchmarks.triton_overhead import kernels
-
-    number = {"none": kernels.PLAIN, "kprof": kernels.KPROF}.get(scheme, kernels.DISTRIBUTED)
-    launch = LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32)
-    prof = kp.pack(launch, kernels.regions) if scheme == "kprof" else None
-    slots = Pointer("i64"), 64
-    rows = Pointer("i32"), Pointer("i32"), 8192, 3584
-    copied = compile_for(
-        "sm_90", kernels.copy, *rows, prof, *slots, SCHEME=number, BLOCK=4096, AT_MOST=32, num_warps=8
-    )  # fmt: skip
-    tile = {"M": 128, "N": 256, "K": 64, "num_warps": 8, "num_stages": 3}
-    matrices = [Pointer("fp16")] * 3
-    product = compile_for(
-        "sm_90",
-        kernels.matmul,
-        *matrices,
-        4096,
-        4096,
-        prof,
-        *slots,
-        SCHEME=number,
-        IN_LOOP=False,
-        AT_MOST=2,
-        **tile,
-    )
-    for code in (copied, product):
-        assert code.spills == 0
-        assert (code.count("GLOBALTIMER") > 0) == (scheme != "none")
-        # Some versions of Triton have a fence of their own in the matmul.
-        assert (code.count("MEMBAR") > 1) == (scheme == "Triton-distributed's scheme")
-        assert (code.count(ATOMIC) > 0) == (scheme == "kprof")
-    assert product.count("LDGSTS") > 0
+    constants = SAMPLES["copy in one chunk"].constants | {"SCHEME": DISTRIBUTED}
+    arguments = Pointer("i32"), Pointer("i32"), 8192, 3584, None, Pointer("i64"), 64
+    code = compile_for("sm_90", copy, *arguments, **constants)
+    assert code.spills == 0
+    assert code.count("GLOBALTIMER") > 0
+    assert code.count("MEMBAR") > 1
+    assert code.count(ATOMIC) == 0
 
 
 def test_partitions_of_a_gluon_kernel_wait_for_themselves_only() -> None:

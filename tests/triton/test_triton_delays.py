@@ -113,12 +113,6 @@ def test_nothing_is_delayed(
     assert not spans(tmp_path, delays, monkeypatch)
 
 
-def test_kernels_without_delays_ignore_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not spans(tmp_path, Delays("pack", DELAY_NS, {0: ALL}), monkeypatch)
-
-
 def sample(target: str, name: str) -> Code:
     given = SAMPLES[name]
     arguments = (*given.before, a_buffer(given.regions), *given.after)

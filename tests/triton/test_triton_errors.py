@@ -116,10 +116,6 @@ def test_a_grid_that_autotuning_decides_is_none() -> None:
         kp.buffer("copy", lambda meta: (1,), bad_kernels.regions, recorder=NullRecorder())  # type: ignore[arg-type]
 
 
-def test_no_recording_is_none() -> None:
-    assert kp.buffer("copy", (3,), bad_kernels.regions, recorder=NullRecorder()) is None
-
-
 @pytest.mark.parametrize("version", ["3.2.0", "4.0.1", "3.10.0"])
 def test_a_version_that_was_not_tested_is_refused(
     version: str, monkeypatch: pytest.MonkeyPatch
@@ -307,12 +303,6 @@ def test_a_buffer_is_of_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(torch.cuda, "current_device", lambda number=number: number)
         assert kp.buffer("copy", (3,), bad_kernels.regions) is None
     assert asked == ["cuda:0", "cuda:1"]
-
-
-def test_a_kernel_called_without_its_buffer() -> None:
-    """Triton says it."""
-    with pytest.raises(TypeError, match="'prof'"):
-        compile_for("sm_90", bad_kernels.fine, Pointer())
 
 
 def test_a_whole_kernel_ends_its_span_before_it_returns() -> None:

@@ -173,7 +173,7 @@ def test_a_program_that_removes_the_recording_keeps_its_exit_code(
 
 @pytest.mark.parametrize(
     ("options", "ends_with", "code"),
-    [([], 0, 1), ([], 3, 3), (["--inductor"], 0, 0), (["--inductor"], 3, 3)],
+    [([], 3, 3), (["--inductor"], 0, 0)],
 )
 def test_a_capture_that_cannot_be_finished_does_not_hide_the_exit_code(
     tmp_path: Path, options: list[str], ends_with: int, code: int
@@ -773,7 +773,7 @@ def launched_words(
 
 
 @pytest.mark.parametrize("retention", [Retention(), Retention(drain=True)])
-@pytest.mark.parametrize("grids", [GRIDS, *map(random_grids, range(4))])
+@pytest.mark.parametrize("grids", [GRIDS, *map(random_grids, range(2))])
 def test_a_launch_is_the_same_the_short_way(
     tmp_path: Path,
     retention: Retention,

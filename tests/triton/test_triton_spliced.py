@@ -277,13 +277,13 @@ def test_the_arena_that_is_named_would_have_held_all(tmp_path: Path) -> None:
         with session(tmp_path / f"{idx}.kprof") as directory:
             recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=needed_bytes)
             graph = Graph(recorder)
-            for _ in range(14):
+            for _ in range(11):
                 graph.replay()
             recorder.close()
         info = Trace.open(tmp_path / f"{idx}.kprof").ranks[0]
         assert (info.counts.dropped == 0) == bool(idx)
         needed_bytes = info.arena.needed_bytes
-    assert needed_bytes < 2 * abi.CHUNK_BYTES * 14 * 3 + abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES
+    assert needed_bytes < 2 * abi.CHUNK_BYTES * 11 * 3 + abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES
 
 
 @pytest.mark.parametrize("announced", [(False, False), (True, False, True)])
