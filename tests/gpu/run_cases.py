@@ -1,6 +1,6 @@
 """Runs the must-work cases of the all-to-all on this rank's GPU.
 
-Started under torchrun by test_all_to_all_gpu.py.
+Started under torchrun by test_collectives_gpu.py.
 """
 
 from __future__ import annotations

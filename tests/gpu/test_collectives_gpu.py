@@ -1,4 +1,4 @@
-"""The all-to-all on every number of GPUs that this machine has: values against float64, and a capture."""
+"""The all-to-all and the all-reduce on every number of GPUs that this machine has: values against float64, and a capture."""
 
 from __future__ import annotations
 
@@ -17,20 +17,10 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
-def test_values_match_float64(num_gpus: int, require_gpus: Callable[[int], None]) -> None:
-    require_gpus(num_gpus)
+def run(*command: str) -> subprocess.CompletedProcess[str]:
     paths = [str(ROOT / "tests/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(num_gpus),
-    ]
     result = subprocess.run(
-        [*launcher, str(ROOT / "tests/gpu/run_cases.py")],
+        [sys.executable, "-m", *command],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
@@ -38,7 +28,15 @@ def test_values_match_float64(num_gpus: int, require_gpus: Callable[[int], None]
         check=False,
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    assert "wrong values by rank, of" in result.stdout
+    return result
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
+@pytest.mark.parametrize("cases", ["run_cases.py", "run_all_reduce_cases.py"])
+def test_values_are_right(cases: str, num_gpus: int, require_gpus: Callable[[int], None]) -> None:
+    require_gpus(num_gpus)
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(num_gpus)]
+    assert "wrong values by rank" in run(*launcher, str(ROOT / "tests/gpu" / cases)).stdout
 
 
 @pytest.mark.parametrize("num_gpus", [2, 4, 8])
@@ -46,32 +44,11 @@ def test_capture_of_gpus_is_on_one_clock(
     num_gpus: int, tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
     require_gpus(num_gpus)
-    run = tmp_path / "run.kprof"
-    command = [
-        sys.executable,
-        "-m",
-        "kprof_cli",
-        "record",
-        "--nproc",
-        str(num_gpus),
-        "-o",
-        str(run),
-        "--",
-    ]
-    workload = [
-        "python",
-        "-m",
-        "instrumented_kernels.all_to_all",
-        "--shape",
-        "64,6,2048,32",
-        "--target",
-        "cuda",
-    ]
-    result = subprocess.run(
-        [*command, *workload], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    trace = Trace.open(run)
+    capture = tmp_path / "run.kprof"
+    record = ["kprof_cli", "record", "--nproc", str(num_gpus), "-o", str(capture), "--"]
+    workload = ["python", "-m", "instrumented_kernels.all_to_all", "--target", "cuda"]
+    run(*record, *workload, "--shape", "64,6,2048,32")
+    trace = Trace.open(capture)
     assert trace.alignment is not None
     bound = max(trace.alignment.bound_between_ns(0, rank) for rank in range(num_gpus))
     assert bound < 5000
