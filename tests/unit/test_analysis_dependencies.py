@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contradiction import trace_with_a_circle
 from kprof import analysis
 from kprof.analysis import Summary
-from kprof.errors import ClockError, SelectionError
+from kprof.errors import SelectionError
 from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -263,23 +263,10 @@ def test_delay_costs_on_paper() -> None:
     assert table["cost_ns"].sum() == late == 150
 
 
-def test_what_compares_ranks_needs_one_clock() -> None:
-    trace = simulate(Plant(is_aligned=False))
-    for refuse in (analysis.critical_path, analysis.what_if, analysis.delay_costs):
-        with pytest.raises(ClockError, match="one clock"):
-            refuse(Summary.of(trace))
-
-
 def test_a_call_too_large_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kprof.analysis.replay.load.MAX_SPANS_WALKED", 100)
     with pytest.raises(SelectionError, match="select fewer"):
         analysis.critical_path(Summary.of(simulate(Plant())))
-
-
-def test_no_events_no_path() -> None:
-    trace = TraceBuilder(REGIONS, 2).trace()
-    for analyse in (analysis.critical_path, analysis.what_if, analysis.delay_costs):
-        assert analyse(Summary.of(trace)).empty
 
 
 def test_the_typical_call_is_of_median_length() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.analysis.durations import PERCENTILE_ERROR
 from kprof.analysis.findings.parts import waited_once
+from kprof.analysis.timeline import Focus, activity
 from kprof.capture.directory import EVENT_OPEN
 from kprof.errors import ClockError, SelectionError
 from kprof.trace import Trace
@@ -17,6 +19,7 @@ REGIONS = """
 REGION(R_SEND,    "send",    send,    peer:8, slot:24)
 REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)
 REGION(R_COPY,    "copy",    recv,    bytes:32)
+REGION(R_PUT,     "put",     send,    peer:8, bytes:24)
 REGION(R_COMPUTE, "compute", compute)
 REGION(R_ALL,     "all",     compute)
 REGION(R_BARRIER, "barrier", sync)
@@ -58,17 +61,6 @@ def test_stats_counts_and_sums_regions() -> None:
     ]
     # Two blocks, while a launch runs from 0 to 200 ns.
     assert table["share"].tolist() == pytest.approx([140 / 400, 110 / 400, 50 / 400, 30 / 400])
-
-
-def test_percentiles_are_nearest_rank_within_the_stated_error() -> None:
-    build = builder(1)
-    for i in range(1, 101):
-        build.span(0, "compute", i * 1000, i * 7)
-    row = analysis.stats(Summary.of(build.trace())).iloc[0]
-    assert row["median_ns"] == pytest.approx(50 * 7, rel=PERCENTILE_ERROR + 1e-9)
-    assert row["p95_ns"] == pytest.approx(95 * 7, rel=PERCENTILE_ERROR + 1e-9)
-    assert row["p99_ns"] == pytest.approx(99 * 7, rel=PERCENTILE_ERROR + 1e-9)
-    assert row["max_ns"] == 700
 
 
 def test_open_spans_are_in_no_sum() -> None:
@@ -259,23 +251,6 @@ def test_unmatched_flows() -> None:
     assert rows(analysis.unmatched_flows(Summary.of(build.trace())), *columns) == [(2, 3, 1, 1, 2)]
 
 
-def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
-    build = builder(2, is_aligned=False)
-    build.span(0, "send", 0, 5, peer=1, slot=0)
-    build.span(1, "wait", 0, 40, peer=0, slot=0)
-    trace = build.trace()
-    for refuse in (
-        analysis.late_sender,
-        analysis.efficiency,
-        analysis.launch_efficiency,
-        analysis.launch_skew,
-    ):
-        with pytest.raises(ClockError, match="one clock"):
-            refuse(Summary.of(trace))
-    assert analysis.blame_matrix(Summary.of(trace)).to_numpy().sum() == 40
-    assert analysis.rank_efficiency(Summary.of(trace))["window_ns"].tolist() == [5, 40]
-
-
 def test_a_single_rank_needs_no_alignment() -> None:
     build = builder(1, is_aligned=False)
     build.span(0, "compute", 0, 40)
@@ -287,7 +262,8 @@ def test_a_single_rank_needs_no_alignment() -> None:
     [
         analysis.stats, analysis.waits, analysis.imbalance, analysis.efficiency,
         analysis.rank_efficiency, analysis.launch_efficiency, analysis.launch_skew,
-        analysis.late_sender, analysis.blame, analysis.histogram,
+        analysis.late_sender, analysis.blame, analysis.histogram, analysis.critical_path,
+        analysis.what_if, analysis.delay_costs,
     ],
 )  # fmt: skip
 def test_no_events_give_empty_tables(analyse: object) -> None:
@@ -312,7 +288,11 @@ def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) ->
         for block in range(4):
             build.span(rank, "compute", 0, 10 + block, block=block)
             build.span(rank, "wait", 20, 5, block=block, peer=0, slot=block)
-    whole = analysis.imbalance(Summary.of(build.trace()), "block")
+    trace = build.trace()
+    whole = analysis.imbalance(Summary.of(trace), "block")
+    apart = [analysis.imbalance(Summary.of(trace.select(ranks=(n,))), "block") for n in range(3)]
+    columns = ["work_ns", "wait_ns", "events"]
+    assert pd.concat(apart)[columns].to_numpy().tolist() == whole[columns].to_numpy().tolist()
     for size in (1, 3, 9):
         monkeypatch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", size)
         monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", size)
@@ -333,7 +313,7 @@ def test_slices_of_calls_unite_to_the_same_flows(monkeypatch: pytest.MonkeyPatch
     assert analysis.late_sender(Summary.of(build.trace())).equals(whole)
 
 
-def test_metrics_that_need_one_clock_are_those_that_say_so() -> None:
+def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
     build = builder(2, is_aligned=False)
     build.span(0, "send", 0, 5, peer=1, slot=0)
     build.span(1, "wait", 0, 40, peer=0, slot=0)
@@ -356,6 +336,10 @@ def test_metrics_that_need_one_clock_are_those_that_say_so() -> None:
         "launch_skew",
         "what_if",
     }
+    assert analysis.blame_matrix(summary).to_numpy().sum() == 40
+    assert analysis.rank_efficiency(summary)["window_ns"].tolist() == [5, 40]
+    with pytest.raises(ClockError, match="one clock"):
+        analysis.efficiency(summary)
 
 
 def test_a_summary_leaves_its_trace_as_it_was() -> None:
@@ -396,3 +380,149 @@ def test_percentiles_are_exact_or_say_how_far_they_may_be_off(
     for name, value in zip(("median_ns", "p95_ns", "p99_ns"), nearest, strict=True):
         assert estimated[name] == pytest.approx(value, rel=PERCENTILE_ERROR)
         assert estimated[name] != value
+
+
+def two_launches() -> Trace:
+    """Rank 0 works 60 then waits 40; rank 1 works 100. Then, from 1000 on, both work 50 of 100 and 80 of 100."""
+    build = TraceBuilder(REGIONS, 2)
+    build.launch(1, "kernel")
+    build.span(0, "compute", 0, 60)
+    build.span(0, "wait", 60, 40, peer=1, slot=0)
+    build.span(1, "compute", 0, 100)
+    for rank, worked in ((0, 50), (1, 80)):
+        build.span(rank, "compute", 1000, worked, launch=1)
+        build.span(rank, "wait", 1000 + worked, 100 - worked, launch=1, peer=rank, slot=1)
+    return build.trace()
+
+
+def test_launch_efficiency_on_paper() -> None:
+    table = analysis.launch_efficiency(Summary.of(two_launches())).to_dict("records")
+    # U = 60, 100 over T = 100 with N = 2: PE 0.8 = LB 80/100 x CommE 100/100.
+    assert [table[0][name] for name in ("work_ns", "wait_ns", "window_ns", "locations")] == [
+        160,
+        40,
+        100,
+        2,
+    ]
+    assert table[0]["parallel_efficiency"] == pytest.approx(0.8)
+    assert table[0]["load_balance"] == pytest.approx(0.8)
+    assert table[0]["communication_efficiency"] == pytest.approx(1.0)
+    # U = 50, 80: PE 130/200 = LB 65/80 x CommE 80/100.
+    assert table[1]["parallel_efficiency"] == pytest.approx(0.65)
+    assert table[1]["load_balance"] == pytest.approx(65 / 80)
+    assert table[1]["communication_efficiency"] == pytest.approx(0.8)
+
+
+def test_histogram_on_paper() -> None:
+    """Sixteen buckets an octave: 64 and 128 begin one, 100 is in the tenth after 64 (64 * 2**(10/16) = 98.7)."""
+    build = TraceBuilder(REGIONS, 1)
+    for at, duration in enumerate((64, 100, 100, 128)):
+        build.span(0, "compute", 1000 * at, duration)
+    table = analysis.histogram(Summary.of(build.trace()))
+    assert table["from_ns"].tolist() == pytest.approx([64, 64 * 2 ** (10 / 16), 128])
+    assert table["events"].tolist() == [1, 2, 1]
+
+
+def test_activity_on_paper() -> None:
+    """Four bins of 25 ns: rank 0 works in the first two and 10 ns of the third."""
+    table = activity(Summary.of(two_launches()), Focus(0, 100, "the call"), num_bins=4)
+    shares = table.set_index(["rank", "category", "bin"])["share"]
+    assert shares[0, "compute"].tolist() == pytest.approx([1, 1, 0.4, 0])
+    assert shares[0, "wait"].tolist() == pytest.approx([0, 0, 0.6, 1])
+    assert shares[1, "compute"].tolist() == pytest.approx([1, 1, 1, 1])
+    assert table["from_ns"].drop_duplicates().tolist() == [0, 25, 50, 75]
+
+
+def test_n_by_n_wait_of_a_barrier_over_all_ranks() -> None:
+    build = builder(3)
+    for rank, enter in ((0, 10), (1, 70), (2, 40)):
+        build.span(rank, "barrier", enter, 75 - enter, block=rank)
+    table = analysis.barrier_waits(Summary.of(build.trace()))
+    columns = ("scope", "last_rank", "last_block", "instances", "enters", "nxn_wait_ns", "wait_ns")
+    assert rows(table, *columns) == [("world", 1, 1, 1, 3, 60 + 0 + 30, 65 + 5 + 35)]
+
+
+def test_a_barrier_of_the_blocks_of_each_rank() -> None:
+    build = builder(2)
+    for rank, offset in ((0, 0), (1, 1000)):
+        for block, enter in ((0, 10), (1, 50)):
+            start = offset + enter
+            build.span(rank, "barrier", start, 60 - enter, block=block)
+    table = analysis.barrier_waits(Summary.of(build.trace()))
+    assert rows(table, "scope", "last_rank", "last_block", "nxn_wait_ns") == [
+        ("rank", 0, 1, 40),
+        ("rank", 1, 1, 40),
+    ]
+
+
+def test_a_barrier_is_one_within_the_error_of_the_clocks() -> None:
+    """Rank 0 leaves 30 ns before rank 1 entered, as far as clocks with an error of 50 ns can tell."""
+    for bound, scope in ((50.0, "world"), (1.0, "lock")):
+        build = TraceBuilder('REGION(R_BARRIER, "barrier", sync)', 2, bound_ns=bound)
+        build.span(0, "barrier", 0, 970)
+        build.span(1, "barrier", 1000, 20)
+        table = analysis.barrier_waits(Summary.of(build.trace()))
+        assert set(table["scope"]) == {scope}
+        if scope == "world":
+            assert set(table["last_rank"]) == {1}
+
+
+def test_a_lock_lets_its_holders_leave_one_by_one() -> None:
+    build = builder(1)
+    for block, leave in enumerate((5, 25, 45, 65)):
+        build.span(0, "barrier", block, leave - block, block=block)
+    assert analysis.barrier_waits(Summary.of(build.trace()))["scope"].unique().tolist() == ["lock"]
+
+
+def test_ramp_and_tail() -> None:
+    build = builder(1)
+    build.span(0, "wait", 0, 30, block=0, peer=0, slot=0)
+    build.span(0, "compute", 30, 20, block=0)
+    build.span(0, "compute", 10, 90, block=1)
+    row = analysis.ramp_and_tail(Summary.of(build.trace())).iloc[0]
+    assert (row["duration_ns"], row["max_ramp_ns"], row["max_tail_ns"]) == (100, 30, 50)
+    assert (row["mean_ramp_ns"], row["mean_tail_ns"], row["last_block"]) == (20.0, 25.0, 1)
+
+
+def test_a_stall_is_hidden_while_another_track_of_the_sm_works() -> None:
+    build = builder(1)
+    # hw_id is the block here: two warps of block 0 share an SM.
+    build.span(0, "wait", 0, 100, warp=0, peer=0, slot=0)
+    build.span(0, "compute", 20, 50, warp=1)
+    build.span(0, "wait", 0, 40, block=1, warp=0, peer=0, slot=0)
+    table = analysis.stalls(Summary.of(build.trace()))
+    assert rows(table, "hw_id", "tracks", "stall_ns", "hidden_ns", "exposed_ns") == [
+        (0, 2, 100, 50, 50),
+        (1, 1, 40, 0, 40),
+    ]
+
+
+def test_bandwidth_per_link() -> None:
+    build = builder(2)
+    build.span(0, "put", 0, 100, block=0, peer=1, bytes=4000)
+    build.span(0, "put", 50, 100, block=1, peer=1, bytes=2000)
+    row = analysis.bandwidth(Summary.of(build.trace())).iloc[0]
+    assert (row["rank"], row["peer"], row["bytes"], row["total_ns"], row["busy_ns"]) == (
+        0,
+        1,
+        6000,
+        200,
+        150,
+    )
+    assert row["per_track_gb_s"] == pytest.approx(30.0)
+    assert row["link_gb_s"] == pytest.approx(40.0)
+
+
+def test_straggler_sheet() -> None:
+    build = builder(3)
+    for rank, (for_rank, wait) in enumerate(((2, 80), (2, 60), (0, 10))):
+        build.span(rank, "wait", 0, wait, peer=for_rank, slot=0)
+        build.span(rank, "compute", wait, 100 - wait)
+    table = analysis.stragglers(Summary.of(build.trace()))
+    assert rows(table, "rank", "wait_ns", "caused_ns", "work_ns") == [
+        (0, 80, 10, 20),
+        (1, 60, 0, 40),
+        (2, 10, 140, 90),
+    ]
+    assert table["arrived_last"].tolist() == pytest.approx([1 / 3, 0, 2 / 3])
+    assert table["wait_share"].tolist() == pytest.approx([0.8, 0.6, 0.1])
