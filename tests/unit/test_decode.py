@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,16 +96,19 @@ def decode(
 
 
 def test_every_field_arrives() -> None:
-    events, decoder = decode(
-        [chunk([(1000, 1, 250, 0x0200_0011)], block=17, warp=2, launch=5, anchor=990)]
+    row = (1000, 1, 250, 0x0200_0011)
+    of_warp, of_block = (
+        {"warp": warp, "launch": 5, "anchor": 990} for warp in (2, abi.BLOCK_TRACK_WARP)
     )
-    assert events.to_dict("records") == [
-        {
-            "rank": 3, "launch": 5, "block": 17, "warp": 2, "region": 1, "flags": 0, "start_ns": 1000,
-            "duration_ns": 250, "payload": 0x0200_0011, "hw_id": 7,
-        }
-    ]  # fmt: skip
-    assert decoder.tally.counts.recorded == 1
+    events, decoder = decode(
+        [chunk([row], block=17, **of_warp), chunk([row], block=18, **of_block)]
+    )
+    expected = {
+        "rank": 3, "launch": 5, "block": 17, "warp": 2, "region": 1, "flags": 0, "start_ns": 1000,
+        "duration_ns": 250, "payload": 0x0200_0011, "hw_id": 7,
+    }  # fmt: skip
+    assert events.to_dict("records") == [expected, expected | {"block": 18, "warp": -1}]
+    assert decoder.tally.counts.recorded == 2
 
 
 def test_the_documented_bytes_are_what_is_read() -> None:
@@ -114,16 +118,6 @@ def test_the_documented_bytes_are_what_is_read() -> None:
     assert events[["region", "start_ns", "duration_ns", "payload"]].to_numpy().tolist() == [
         [3, 1000000, 250, 0x0200_0011]
     ]
-
-
-def test_block_track_has_warp_minus_one() -> None:
-    events, _ = decode([chunk([(1, 1, 1, 0)], warp=abi.BLOCK_TRACK_WARP)])
-    assert events["warp"].tolist() == [-1]
-
-
-def test_a_full_chunk_holds_61_records() -> None:
-    events, _ = decode([chunk([(i + 1, 1, 1, 0) for i in range(70)])])
-    assert events["start_ns"].tolist() == list(range(1, 62))
 
 
 @pytest.mark.parametrize(
@@ -169,11 +163,6 @@ def test_losses_are_counted_by_region_over_all_flushes() -> None:
     )
 
 
-def test_whole_records_lose_nothing() -> None:
-    _, decoder = decode([chunk([(10, 1, 5, 0)])])
-    assert decoder.tally.losses() == ()
-
-
 def test_unknown_regions_become_regions_of_their_own() -> None:
     events, decoder = decode(
         [chunk([(1, 1, 1, 0), (2, 900, 1, 0), (3, 65535, 1, 0), (4, 900, 1, 0)])]
@@ -186,21 +175,6 @@ def test_unknown_regions_become_regions_of_their_own() -> None:
         "unknown region 900 of table 0",
     ]
     assert decoder.tally.counts.unknown_region == 3
-
-
-def test_launches_with_different_tables_do_not_mix() -> None:
-    ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(
-        parse_regions('REGION(R_A, "a", send)\nREGION(R_B, "b", wait)')
-    )
-    ids.table_of_launch[1] = ids.table_idx(
-        parse_regions('REGION(R_C, "c", send)\nREGION(R_A, "a", send)')
-    )
-    merged, num_unknown = ids.translate(
-        np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2], dtype=np.uint16)
-    )
-    assert [ids.merged()[int(region)].name for region in merged] == ["a", "b", "c", "a"]
-    assert num_unknown == 0
 
 
 def test_losses_of_one_name_with_two_declarations_do_not_mix() -> None:
@@ -217,14 +191,6 @@ def test_losses_of_one_name_with_two_declarations_do_not_mix() -> None:
     }
 
 
-def test_chunks_without_records_have_no_regions() -> None:
-    ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions('REGION(R_A, "a", send)'))
-    none = np.empty(0, dtype=np.uint16)
-    merged, num_unknown = ids.translate(np.array([0]), none, none)
-    assert (len(merged), num_unknown) == (0, 0)
-
-
 def test_regions_of_many_kernels_that_share_a_number_are_counted_and_not_listed() -> None:
     ids = RegionIds()
     for launch in range(33):
@@ -234,16 +200,23 @@ def test_regions_of_many_kernels_that_share_a_number_are_counted_and_not_listed(
     assert ids.name(range(33), 1) == "kernel_0 or kernel_1 or 31 others"
 
 
-def test_drops_are_counted_and_the_needed_size_is_named() -> None:
-    chunks = [chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)]
-    _, decoder = decode(chunks, dropped={1: 60, 2: 2})
-    assert decoder.tally.counts.dropped == 62
-    assert decoder.tally.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(4).size_bytes
-
-
-def test_a_track_that_dropped_a_whole_chunk_needs_the_one_behind_it_too() -> None:
-    _, decoder = decode([chunk([(1, 1, 1, 0)] * 61, dropped=61)], dropped={1: 61})
-    assert decoder.tally.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(3).size_bytes
+@pytest.mark.parametrize(
+    ("others", "dropped", "needed_chunks"),
+    [
+        ([chunk([(1, 1, 1, 0)], block=1)], {1: 60, 2: 2}, 4),
+        # A whole chunk was dropped: the track needs the one behind it, too.
+        ([], {1: 61}, 3),
+    ],
+)
+def test_drops_are_counted_and_the_needed_size_is_named(
+    others: list[np.ndarray], dropped: dict[int, int], needed_chunks: int
+) -> None:
+    num_dropped = sum(dropped.values())
+    full = chunk([(1, 1, 1, 0)] * 61, dropped=num_dropped)
+    _, decoder = decode([full, *others], dropped=dropped)
+    assert decoder.tally.counts.dropped == num_dropped
+    needed_bytes = abi.ArenaGeometry.for_chunks(needed_chunks).size_bytes
+    assert decoder.tally.arena_use().needed_bytes == needed_bytes
 
 
 def test_drops_are_counted_by_region() -> None:
@@ -284,15 +257,11 @@ def test_a_kernel_with_older_headers_is_refused() -> None:
         decode([chunk(rows, abi_version=abi.ABI_VERSION + 1)])
 
 
-def test_a_claimed_chunk_without_header_is_torn() -> None:
-    _, decoder = decode([np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)])
-    assert decoder.tally.counts.torn_chunks == 1
-
-
-def test_empty_arena() -> None:
-    events, decoder = decode([])
-    assert events is None
-    assert decoder.tally.counts.recorded == 0
+def test_an_arena_without_records() -> None:
+    for chunks in ([], [chunk([])]):
+        events, decoder = decode(chunks)
+        assert events is None or events.empty
+        assert decoder.tally.counts.recorded == 0
 
 
 def test_too_few_bytes_are_refused() -> None:
@@ -318,23 +287,21 @@ def test_an_arena_is_as_new_after_a_reset() -> None:
     assert arena.read()[0] == state
 
 
-def test_a_table_that_comes_after_an_unknown_id_moves_no_id() -> None:
+def test_ids_of_launches_with_different_tables_neither_mix_nor_move() -> None:
     ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions('REGION(R_A, "a", send)'))
-    before, _ = ids.translate(np.array([0, 0]), np.array([1, 9], dtype=np.uint16))
-    ids.table_of_launch[1] = ids.table_idx(
-        parse_regions('REGION(R_B, "b", send)\nREGION(R_C, "c", wait)')
+    ids.table_of_launch[0] = ids.table_idx(
+        parse_regions('REGION(R_A, "a", send)\nREGION(R_B, "b", wait)')
     )
-    after, _ = ids.translate(np.array([0, 1, 1, 0]), np.array([9, 1, 2, 1], dtype=np.uint16))
-    names = [ids.merged()[int(region)].name for region in [*before, *after]]
-    assert names == [
-        "a",
-        "unknown region 9 of table 0",
-        "unknown region 9 of table 0",
-        "b",
-        "c",
-        "a",
-    ]
+    before, num_unknown = ids.translate(np.array([0, 0, 0]), np.array([1, 2, 9], dtype=np.uint16))
+    ids.table_of_launch[1] = ids.table_idx(
+        parse_regions('REGION(R_C, "c", send)\nREGION(R_A, "a", send)')
+    )
+    after, none_unknown = ids.translate(np.array([0, 1, 1]), np.array([1, 1, 2], dtype=np.uint16))
+    again, _ = ids.translate(np.array([0]), np.array([9], dtype=np.uint16))
+    assert (num_unknown, none_unknown) == (1, 0)
+    names = [ids.merged()[int(region)].name for region in [*before, *after, *again]]
+    unknown = "unknown region 9 of table 0"
+    assert names == ["a", "b", unknown, "a", "c", "a", unknown]
 
 
 def track(num_records: int, **header: int) -> list[np.ndarray]:
@@ -369,38 +336,42 @@ def test_a_track_of_several_chunks_loses_nothing() -> None:
     events, decoder = decode(track(150))
     assert events["payload"].tolist() == list(range(1, 151))
     assert damage(decoder.tally.counts) == {}
+    assert decoder.tally.losses() == ()
 
 
-@pytest.mark.parametrize("word", [0, 1])
-def test_contents_without_a_region_are_a_torn_record(word: int) -> None:
-    chunks = track(10)
-    words_of(chunks[0])[4] = 0
-    words_of(chunks[0])[4, word] = 77
+def overwritten(chunks: list[np.ndarray], words: dict[Any, int]) -> list[np.ndarray]:
+    """With these words of the first chunk's records."""
+    for place, value in words.items():
+        words_of(chunks[0])[place] = value
+    return chunks
+
+
+LAST_NS = 1 << 62
+NO_TIME = [(LAST_NS + 8, 1, 1, 0), (LAST_NS + 9, 1, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "num_events", "expected"),
+    [
+        pytest.param(overwritten(track(10), {4: 0, (4, 0): 77}), 9, {"torn_records": 1}, id="a start without a region"),
+        pytest.param(overwritten(track(10), {(9, 0): 0}), 9, {"torn_records": 1}, id="a payload without a region"),
+        pytest.param(overwritten(track(9), {4: 0}), 8, {"torn_records": 1}, id="a hole"),
+        pytest.param(overwritten(track(70), {60: 0}), 69, {"torn_records": 1}, id="a chunk that another follows is full"),
+        pytest.param(overwritten(track(10, warp=abi.BLOCK_TRACK_WARP), {3: 0, 4: 0}), 8, {}, id="gaps of a short track"),
+        pytest.param([*track(10), *track(5, launch=99)], 10, {"stray_chunks": 1}, id="no such launch"),
+        pytest.param(track(70)[:1], 61, {"torn_chunks": 1}, id="none behind a full one"),
+        pytest.param([np.zeros(abi.CHUNK_BYTES, np.uint8)], 0, {"torn_chunks": 1}, id="no header"),
+        pytest.param([chunk([((1 << 48) - 50, 1, 1, 0), (5, 1, 1, 0)])], 1, {"torn_records": 1}, id="before the clock began"),
+        # The capture was written, and every command refused it.
+        pytest.param([chunk(NO_TIME, anchor=LAST_NS - 1)], 0, {"torn_records": 2}, id="a time that no capture may hold"),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_counted(
+    chunks: list[np.ndarray], num_events: int, expected: dict[str, int]
+) -> None:
     events, decoder = decode(chunks)
-    assert len(events) == 9
-    assert damage(decoder.tally.counts) == {"torn_records": 1}
-
-
-def test_a_hole_between_records_is_a_torn_record() -> None:
-    chunks = track(10)
-    words_of(chunks[0])[3:5] = 0
-    events, decoder = decode(chunks)
-    assert len(events) == 8
-    assert damage(decoder.tally.counts) == {"torn_records": 2}
-
-
-def test_a_chunk_with_another_behind_it_must_be_full() -> None:
-    chunks = track(70)
-    words_of(chunks[0])[-1] = 0
-    events, decoder = decode(chunks)
-    assert len(events) == 69
-    assert damage(decoder.tally.counts) == {"torn_records": 1}
-
-
-def test_gaps_in_a_short_track_are_none_of_its_losses() -> None:
-    chunks = track(10, warp=abi.BLOCK_TRACK_WARP)
-    words_of(chunks[0])[3:5] = 0
-    assert damage(decode(chunks)[1].tally.counts) == {}
+    assert (0 if events is None else len(events)) == num_events
+    assert damage(decoder.tally.counts) == expected
 
 
 @pytest.mark.parametrize(
@@ -425,17 +396,6 @@ def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None
     assert damage(decoder.tally.counts) == {"torn_chunks": 1}
 
 
-@pytest.mark.parametrize(("ticks_per_second", "anchor"), [(1e9, (1 << 62) - 1), (1e8, 1 << 61)])
-def test_a_time_that_no_capture_may_hold_costs_its_record(
-    ticks_per_second: float, anchor: int
-) -> None:
-    """The capture was written, and every command refused it."""
-    rows = [(anchor + 9, 1, 1, 0), (anchor + 10, 1, 1, 0)]
-    events, decoder = decode([chunk(rows, anchor=anchor)], ClockInfo("test", ticks_per_second, 1.0))
-    assert len(events) == 0
-    assert damage(decoder.tally.counts) == {"torn_records": 2}
-
-
 @pytest.mark.parametrize("length", [2, 3, 5])
 @pytest.mark.parametrize("is_replayed", [False, True])
 def test_chunks_that_go_round_in_a_circle_are_counted(length: int, is_replayed: bool) -> None:
@@ -450,24 +410,6 @@ def test_chunks_that_go_round_in_a_circle_are_counted(length: int, is_replayed: 
     assert sum(table.num_rows for table in decoder.decode(state, data)) == 61 * length + 10
     assert damage(decoder.tally.counts) == {"torn_chunks": length}
     assert decoder.tally.counts.unsplit_launches == is_replayed
-
-
-def test_chunks_of_a_launch_that_never_was_are_counted() -> None:
-    events, decoder = decode([*track(10), *track(5, launch=99)])
-    assert len(events) == 10
-    assert damage(decoder.tally.counts) == {"stray_chunks": 1}
-
-
-def test_a_chunk_that_is_missing_behind_a_full_one_is_counted() -> None:
-    events, decoder = decode(track(70)[:1])
-    assert len(events) == 61
-    assert damage(decoder.tally.counts) == {"torn_chunks": 1}
-
-
-def test_a_record_from_before_the_clock_began_is_torn() -> None:
-    events, decoder = decode([chunk([((1 << 48) - 50, 1, 1, 0), (5, 1, 1, 0)])])
-    assert events["start_ns"].tolist() == [5]
-    assert damage(decoder.tally.counts) == {"torn_records": 1}
 
 
 @pytest.mark.parametrize("field", ["magic", "abi_version", "num_chunks", "num_cursors"])
