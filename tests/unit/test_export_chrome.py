@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -150,14 +149,3 @@ def test_the_trace_processor_reads_the_same_slices_and_flows(
         .tolist()
     ]
     assert loaded.value("SELECT count(*) FROM flow") == 1
-    # The first process of the table is the trace processor's own.
-    assert loaded.rows("SELECT pid, name FROM process WHERE upid > 0 ORDER BY pid") == [
-        (0, "host0, device 0, rank"),
-        (1, "host0, device 1, rank"),
-    ]
-
-
-def test_gzip_is_the_same_json(tmp_path: Path) -> None:
-    trace = exchange().trace()
-    plain = write(trace, tmp_path / "run.json").path.read_bytes()
-    assert gzip.decompress(write(trace, tmp_path / "run.json.gz").path.read_bytes()) == plain

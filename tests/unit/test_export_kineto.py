@@ -140,18 +140,6 @@ def test_blocks_lie_under_the_kernels_that_ran_them(tmp_path: Path, processor: P
     )
 
 
-def test_the_offset_is_within_the_bound_that_is_said(tmp_path: Path) -> None:
-    files = profiles(tmp_path, lead_ns=3000, tail_ns=200)
-    summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)
-    events = json.loads(summary.path.read_text())["traceEvents"]
-    kernels = sorted(e["ts"] for e in events if "all_reduce<" in e["name"])
-    copies = sorted({e["ts"] for e in events if e["name"] == "copy" and e["tid"]})
-    bound_ns = bound_of(summary.notices)
-    # In truth the first kernel began 3000 ns before its first block.
-    error_ns = abs((copies[0] - kernels[0]) * 1000 - 3000)
-    assert error_ns <= bound_ns == 1600
-
-
 def test_a_profiler_that_saw_only_some_launches_is_matched_by_their_rhythm(tmp_path: Path) -> None:
     files = profiles(tmp_path, launches=slice(2, 4))
     summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)

@@ -1,5 +1,4 @@
-"""What stands beside the spans in a pftrace: marks, counters, launches, findings, and spans that
-never ended.
+"""What stands beside the spans in a pftrace: marks, values, launches and findings.
 
 Times in the questions are relative to the first event of the trace.
 """
@@ -10,16 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kprof.capture.directory import EVENT_OPEN
 from kprof.export import OverlayLine, OverlaySlice, write
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
 REGIONS = """
-REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)
 REGION(R_COPY, "dispatch/copy", compute, bytes:32)
-REGION(R_PUT, "put", send, peer:8, bytes:24)
 MARK(R_MARK, "counts-known", sync, peer:8)
 VALUE(R_LEFT, "tokens-left", other)
 """
@@ -31,17 +27,6 @@ def load(trace: Trace, tmp_path: Path, processor: Processor, **options: Any) -> 
     loaded = processor(write(trace, tmp_path / "trace.pftrace", **options).path)
     assert loaded.import_errors() == []
     return loaded
-
-
-def test_open_spans_reach_the_end_and_say_so(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(0, "dispatch/wait-token", 10, peer=1, flags=EVENT_OPEN)
-    build.span(0, "dispatch/copy", 0, 500, block=1)
-    loaded = load(build.trace(), tmp_path, processor)
-    assert loaded.rows(
-        """SELECT s.name, s.dur, a.display_value FROM slice s JOIN args a USING (arg_set_id)
-           WHERE a.key = 'debug.open (never ended)'"""
-    ) == [("dispatch/wait-token", 490, "true")]
 
 
 def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: Processor) -> None:
@@ -58,32 +43,6 @@ def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: P
         f"""SELECT c.ts - {FIRST_EVENT_NS}, c.value, p.name FROM counter c JOIN track t ON t.id = c.track_id
             JOIN track p ON p.id = t.parent_id WHERE t.name = 'tokens-left' ORDER BY 1"""
     ) == [(0, 0, "block 3"), (10, 7, "block 3"), (20, (1 << 32) - 1, "block 3")]
-
-
-def test_counters_of_a_rank(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=2)
-    # Two warps of block 0 wait at overlapping times: one waiting block. Block 1 waits later.
-    build.span(0, "dispatch/wait-token", 0, 50, block=0, warp=0, peer=1, slot=1)
-    build.span(0, "dispatch/wait-token", 30, 50, block=0, warp=1, peer=1, slot=2)
-    build.span(0, "dispatch/wait-token", 70, 30, block=1, warp=0, peer=1, slot=3)
-    build.span(0, "put", 100, 20, block=1, warp=0, peer=1, bytes=4096)
-    loaded = load(build.trace(), tmp_path, processor)
-    rows = loaded.rows(
-        f"""SELECT t.name, c.ts - {FIRST_EVENT_NS}, c.value FROM counter c JOIN counter_track t ON t.id = c.track_id
-            ORDER BY t.name, c.ts"""
-    )
-    assert rows == [
-        ("active blocks", 0, 1),
-        ("active blocks", 70, 2),
-        ("active blocks", 80, 1),
-        ("active blocks", 120, 0),
-        ("bytes in flight", 100, 4096),
-        ("bytes in flight", 120, 0),
-        ("waiting blocks", 0, 1),
-        ("waiting blocks", 70, 2),
-        ("waiting blocks", 80, 1),
-        ("waiting blocks", 100, 0),
-    ]
 
 
 def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Processor) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, T
 
 from kprof.export import write
 from kprof.export.packets import Hole, Template, interleave, varint, varint_width
-from kprof.export.tracks import nest
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -34,6 +31,11 @@ FLOW(R_SEND, R_WAIT)
 def packets_of(trace: Trace, tmp_path: Path) -> list[Any]:
     path = write(trace, tmp_path / "t.pftrace", force=True).path
     return list(TraceProto.FromString(path.read_bytes()).packet)
+
+
+def descriptors_of(trace: Trace, tmp_path: Path) -> list[Any]:
+    packets = packets_of(trace, tmp_path)
+    return [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
 
 
 @given(value=st.integers(0, (1 << 63) - 1), extra=st.integers(0, 2))
@@ -97,11 +99,7 @@ def test_tracks_are_ordered_by_number(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in (10, 9, 100, 2):
         build.span(0, "bare", block, 1, block=block)
-    descriptors = [
-        p.track_descriptor
-        for p in packets_of(build.trace(), tmp_path)
-        if p.HasField("track_descriptor")
-    ]
+    descriptors = descriptors_of(build.trace(), tmp_path)
     by_uuid = {descriptor.uuid: descriptor for descriptor in descriptors}
     blocks = [d for d in descriptors if d.name.startswith("block ")]
     in_order = sorted(blocks, key=lambda d: d.sibling_order_rank)
@@ -118,31 +116,12 @@ def test_tracks_are_ordered_by_number(tmp_path: Path) -> None:
 def test_ranks_sort_by_number_where_viewers_sort_by_text(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=11)
     build.span(3, "bare", 0, 1)
-    descriptors = [
-        p.track_descriptor
-        for p in packets_of(build.trace(), tmp_path)
-        if p.HasField("track_descriptor")
-    ]
+    descriptors = descriptors_of(build.trace(), tmp_path)
     roots = [d.name for d in descriptors if not d.parent_uuid and not d.HasField("process")]
     assert sorted(roots) == [f"Rank {rank:02} (host0, device {rank})" for rank in range(11)]
     assert sorted(roots) == sorted(
         d.process.process_name for d in descriptors if d.HasField("process")
     )
-
-
-def test_track_ids_of_all_ranks_differ(tmp_path: Path) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=4)
-    for rank in range(4):
-        for warp in range(3):
-            build.span(rank, "bare", warp, 10, warp=warp)
-            build.span(rank, "bare", warp + 5, 10, warp=warp)
-    descriptors = [
-        p.track_descriptor
-        for p in packets_of(build.trace(), tmp_path)
-        if p.HasField("track_descriptor")
-    ]
-    assert len({d.uuid for d in descriptors}) == len(descriptors)
-    assert 0 not in {d.uuid for d in descriptors}
 
 
 def read_as_a_viewer(packets: list[Any]) -> Counter[tuple[int, str, int, int]]:
@@ -201,23 +180,3 @@ def test_any_spans_come_back_as_they_were(
     assert by_lane == Counter(
         (f"warp {w}", region, start, duration) for region, w, start, duration in spans
     )
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10), st.integers(0, 8)), max_size=30))
-def test_lanes_hold_nested_spans_only(spans: list[tuple[int, int, int]]) -> None:
-    rows = sorted(((t, s, s + d) for t, s, d in spans), key=lambda row: (row[0], row[1], -row[2]))
-    track, start, end = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
-    nesting = nest(track, start, end)
-    for i in range(len(rows)):
-        for j in range(i):
-            if (track[i], nesting.lane[i]) == (track[j], nesting.lane[j]):
-                overlaps = start[i] < end[j] and start[j] <= start[i] < end[j] < end[i]
-                assert not overlaps, (rows[j], rows[i])
-
-
-def test_gzip_is_the_same_file(tmp_path: Path) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(0, "bare", 0, 3)
-    plain = write(build.trace(), tmp_path / "a.pftrace").path.read_bytes()
-    packed = write(build.trace(), tmp_path / "a.pftrace.gz").path.read_bytes()
-    assert gzip.GzipFile(fileobj=io.BytesIO(packed)).read() == plain

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import resource
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,13 @@ def test_a_full_disk_leaves_nothing_new_and_the_old_file(name: str, tmp_path: Pa
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_gzip_is_the_same_file(suffix: str, tmp_path: Path) -> None:
+    plain = write(small_trace(), tmp_path / f"run{suffix}").path.read_bytes()
+    packed = write(small_trace(), tmp_path / f"run{suffix}.gz").path.read_bytes()
+    assert gzip.decompress(packed) == plain
 
 
 def test_the_summary_counts_what_is_in_the_file(tmp_path: Path) -> None:
@@ -186,7 +195,7 @@ def rules_trace() -> Trace:
 
 JOINED, READ = (
     ("kprof.export.flows._EVENTS_PER_JOIN", 30),
-    ("kprof.export.source._ROWS_PER_PIECE", 20),
+    ("kprof.export.source._ROWS_PER_PIECE", 3),
 )
 
 
@@ -223,13 +232,9 @@ def detail_trace() -> Trace:
     return build.trace()
 
 
-def test_nothing_is_merged_while_everything_fits(tmp_path: Path) -> None:
-    summary = write(detail_trace(), tmp_path / "run.pftrace", max_slices=202)
-    assert summary.num_slices == 202
-    assert summary.notices == ()
-
-
 def test_short_neighbours_are_merged_and_say_so(tmp_path: Path) -> None:
+    fitting = write(detail_trace(), tmp_path / "whole.pftrace", max_slices=202)
+    assert (fitting.num_slices, fitting.notices) == (202, ())
     summary = write(detail_trace(), tmp_path / "run.pftrace", max_slices=50)
     found = slices(summary.path)
     merged = [entry for entry in found if "merged spans" in entry[3]]
@@ -253,38 +258,18 @@ def test_neighbours_of_one_region_keep_its_name(tmp_path: Path) -> None:
     assert {name for name, *_ in slices(summary.path)} == {"send (merged)"}
 
 
-def test_merging_never_reaches_over_the_span_around(tmp_path: Path) -> None:
+def test_merging_never_reaches_over_the_span_around(
+    tmp_path: Path, processor: Callable[[Path], Any]
+) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for i in range(50):
         build.span(0, "long", 100 * i, 90)
         for k in range(4):
             build.span(0, "send", 100 * i + 20 * k, 10, peer=0, slot=k)
-    path = write(build.trace(), tmp_path / "run.pftrace", max_slices=120).path
-    packets = TraceProto.FromString(path.read_bytes()).packet
-    depth = Counts()
-    for packet in sorted(packets, key=lambda p: p.timestamp):
-        depth.step(packet)
-    assert depth.largest == 2
-    assert depth.now == 0
-
-
-class Counts:
-    """How deep the spans of all tracks but launches are, walking by time."""
-
-    def __init__(self) -> None:
-        self.now = self.largest = 0
-        self._launch_tracks: set[int] = set()
-
-    def step(self, packet: Any) -> None:
-        event = packet.track_event
-        if event.name:
-            self._launch_tracks.add(event.track_uuid)
-        if event.track_uuid in self._launch_tracks:
-            return
-        self.now += (event.type == TrackEvent.TYPE_SLICE_BEGIN) - (
-            event.type == TrackEvent.TYPE_SLICE_END
-        )
-        self.largest = max(self.largest, self.now)
+    loaded = processor(write(build.trace(), tmp_path / "run.pftrace", max_slices=120).path)
+    assert loaded.import_errors() == []
+    depths = loaded.column("SELECT depth FROM slice WHERE category <> 'launch'")
+    assert (depths.count(0), max(depths)) == (50, 1)
 
 
 def test_what_cannot_be_merged_is_cut_in_time(tmp_path: Path) -> None:
@@ -328,18 +313,6 @@ def test_small_ranks_are_read_together(tmp_path: Path, monkeypatch: pytest.Monke
         counts.append(len(asked))
         monkeypatch.undo()
     assert counts[0] == counts[1]
-
-
-@pytest.mark.parametrize("rows_per_piece", [1, 2, 3, 5, 1000])
-def test_events_do_not_depend_on_what_is_read_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_piece: int
-) -> None:
-    whole, pieces = tmp_path / "whole.pftrace", tmp_path / "pieces.pftrace"
-    write(crowd(11), whole)
-    monkeypatch.setattr("kprof.export.source._ROWS_PER_PIECE", rows_per_piece)
-    write(crowd(11), pieces)
-    assert sorted(slices(pieces)) == sorted(slices(whole))
-    assert len(slices(whole)) == sum(rank % 3 + 1 for rank in range(11))
 
 
 @pytest.mark.parametrize(
