@@ -115,12 +115,6 @@ def test_a_kernel_that_only_works_is_compared_with_its_device(num_bytes: int, wo
     assert found.headline == f"Nothing stands out: blocks do useful work 100 % of the time; {words}"
 
 
-def test_without_a_measurement_there_are_rates_and_no_ceilings() -> None:
-    table = analysis.achieved_by_region(Summary.of(exchange(BYTES, None)))
-    assert (table["gb_s"] > 0).all()
-    assert table["ceiling_share"].isna().all()
-
-
 @pytest.mark.parametrize("measured", [None, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0)])
 def test_the_report_shows_them(measured: Ceilings | None) -> None:
     from rich.console import Console

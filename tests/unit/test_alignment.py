@@ -173,6 +173,7 @@ def test_bounds_of_ranks_that_never_played_add_up() -> None:
     each = {(0, 1): sample(0, 0.0, 10.0), (0, 2): sample(0, 0.0, 30.0)}
     alignment = align_clocks("m", 0, [each])
     assert alignment.bound_between_ns(1, 2) == 40.0
+    assert alignment.bound_between_ns(0, 2) == 30.0
     assert alignment.widest_bound_ns == 40.0
     assert alignment.bound_between_ns(2, 2) == 0.0
 

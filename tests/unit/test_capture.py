@@ -24,7 +24,7 @@ from kprof.capture.directory import (
     writing_events,
 )
 from kprof.capture.journal import Aligned, say
-from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
+from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankStarted
 from kprof.capture.names import MANIFEST_NAME
 from kprof.capture.started import read_ranks_started
 from kprof.errors import (
@@ -94,11 +94,9 @@ def test_a_capture_is_read_back_as_it_was_written(tmp_path):
     assert rest == build.manifest()
     assert Trace.open(read).to_pandas().equals(build.trace().to_pandas())
     assert read.size_bytes == sum(file.stat().st_size for file in read.path.iterdir())
-    assert sorted(file.name for file in read.path.iterdir()) == [
-        "manifest.json",
-        "rank-00000.parquet",
-        "rank-00001.parquet",
-    ]
+    names = sorted(file.name for file in read.path.iterdir())
+    assert names == ["manifest.json", "rank-00000.parquet", "rank-00001.parquet"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run.kprof"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_what_is_no_capture_is_called_what_it_is(tmp_path, make, sentence):
 NO_VERSIONS = ['{"format_version": 1}', '{"format_version": "1"}', '{"ranks": []}']
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", *NO_VERSIONS, "\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", *NO_VERSIONS, "\xff", "\x80\x04\x95"])
 def test_a_damaged_manifest_is_one_sentence(run, text):
     (run / MANIFEST_NAME).write_bytes(text.encode("latin-1"))
     with pytest.raises(CorruptCaptureError, match=r"manifest\.json is damaged"):
@@ -146,15 +144,6 @@ def test_fields_that_a_later_kprof_adds_do_not_hinder(run):
     with editing_manifest(run) as manifest:
         manifest["added_later"] = {"anything": 1}
     assert Capture.open(run).manifest.world_size == 2
-
-
-@pytest.mark.parametrize("pickled", [b"cos\nsystem\n(S'touch victim'\ntR.", b"\x80\x04\x95"])
-def test_a_capture_is_data_and_never_code(run, pickled, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (run / MANIFEST_NAME).write_bytes(pickled)
-    with pytest.raises(CorruptCaptureError):
-        Capture.open(run)
-    assert not (tmp_path / "victim").exists()
 
 
 def test_a_rank_file_that_the_manifest_lists_and_that_is_gone_is_named(run):
@@ -207,19 +196,17 @@ def test_an_output_below_a_file_cannot_be_written(tmp_path):
         begin_capture(tmp_path / "file" / "run.kprof", force=False)
 
 
-def test_a_full_disk_names_the_file_and_the_remedy(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+
+def test_a_full_disk_names_the_file_and_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(CaptureError, match=r"rank-00000\.said: No space left.*free some space"):
         write_rank_info(tmp_path, builder().manifest().ranks[0])
 
 
 def test_events_on_a_full_disk_are_one_sentence(tmp_path, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(CaptureError, match="No space left on device"):
         write_rank_events(tmp_path, 0, builder().table())
@@ -254,38 +241,6 @@ def test_the_last_calibration_counts(tmp_path):
     say(tmp_path, 0, Aligned(first))
     say(tmp_path, 0, Aligned(second))
     assert read_alignment(tmp_path) == second
-
-
-def test_the_bound_between_two_ranks_adds_up():
-    bounds_ns = enumerate((0.0, 5.0, 7.0))
-    alignment = Alignment("test", 0, tuple(RankAlignment(rank, (), ns) for rank, ns in bounds_ns))
-    assert alignment.bound_between_ns(1, 2) == 12.0
-    assert alignment.bound_between_ns(0, 2) == 7.0
-    assert alignment.bound_between_ns(2, 2) == 0.0
-
-
-def test_no_temporary_name_is_left_behind(tmp_path):
-    directory = begin_capture(tmp_path / "run.kprof", force=False)
-    build = builder(num_ranks=1)
-    write_rank_events(directory, 0, build.table())
-    finish_capture(directory, tmp_path / "run.kprof", build.manifest())
-    assert [file.name for file in tmp_path.iterdir()] == ["run.kprof"]
-
-
-def test_the_columns_of_an_event():
-    question = [f"{field.name}: {field.type}" for field in event_schema()]
-    assert question == [
-        "rank: int32",
-        "launch: int32",
-        "block: int32",
-        "warp: int16",
-        "region: uint16",
-        "flags: uint8",
-        "start_ns: int64",
-        "duration_ns: int64",
-        "payload: uint32",
-        "hw_id: uint32",
-    ]
 
 
 def test_events_of_a_recording_that_was_cut_off_are_not_discarded_in_silence(tmp_path):

@@ -272,12 +272,6 @@ def test_too_few_bytes_are_refused() -> None:
         list(new_decoder().decode(arena_state(2, {}), np.zeros(10, np.uint8)))
 
 
-@pytest.mark.parametrize("size_bytes", [0, 4096, abi.CHUNKS_OFFSET + abi.CHUNK_BYTES - 1])
-def test_an_arena_too_small_for_one_chunk_is_refused(size_bytes: int) -> None:
-    with pytest.raises(ArenaError, match="holds no chunk"):
-        Arena(size_bytes)
-
-
 def test_an_arena_is_as_new_after_a_reset() -> None:
     arena = Arena(1 << 16)
     state, chunks = arena.read()
