@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from kprof.analysis.findings import Explanation, Finding, LimitKind, When, explain_trace
-from kprof.analysis.findings.candidates.candidate import Candidate, Place, basis_of
+from kprof.analysis.findings.candidates.candidate import basis_of
 from kprof.analysis.findings.candidates.excess import Cells, find_deviations
-from kprof.analysis.findings.candidates.grouping import _alike_groups
 from kprof.analysis.findings.greedy import Search, candidates_of
 from kprof.analysis.replay.load import calls_to_replay
 from kprof.analysis.summary import Summary
@@ -42,13 +40,6 @@ def only_finding(scenario: Scenario, error: float = 0.03) -> Finding:
     assert finding.gain_ns == pytest.approx(gain, abs=error * sum(run.lengths_ns))
     assert finding.share == pytest.approx(finding.gain_ns / explanation.total_ns)
     return finding
-
-
-def test_one_slow_block_is_named_with_its_rank() -> None:
-    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, ranks=(2,), blocks=(3,))))
-    assert (finding.kind.name, finding.ranks, finding.blocks) == ("slow", (2,), (3,))
-    assert finding.when is When.ALWAYS
-    assert finding.factor == pytest.approx(3.0, rel=0.05)
 
 
 def test_a_straggler_that_moves_is_one_finding() -> None:
@@ -251,33 +242,6 @@ def test_where_nothing_takes_any_time_nothing_stands_out() -> None:
     rank, call = np.divmod(np.arange(8), 2)
     cells = Cells(call, rank, np.zeros(8, np.int64), np.ones(8), np.zeros(8))
     assert find_deviations(cells, 0.0, 2) == ([], 0.0)
-
-
-def test_hypotheses_are_compared_by_medians_that_are_worked_out_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Every pair is compared: a median for each took a third of a small report."""
-    found = [
-        Candidate(
-            None,
-            (Place(rank, -1),),
-            frozenset([0]),
-            np.full(4, 2.0**rank),
-            np.array([rank]),
-            np.array([1.0]),
-        )
-        for rank in range(20)
-    ]
-    medians: list[int] = []
-    median = np.median
-
-    def counting(values: Any) -> Any:
-        medians.append(len(values))
-        return median(values)
-
-    monkeypatch.setattr(np, "median", counting)
-    assert len(_alike_groups(found)) == 20
-    assert len(medians) == 20
 
 
 def test_what_gains_more_than_its_waits_and_work_is_refused() -> None:

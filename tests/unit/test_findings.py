@@ -12,7 +12,6 @@ from kprof import analysis
 from kprof.analysis import Doubt, DoubtKind, Findings, Summary
 from kprof.analysis.findings import Limit, LimitKind, Rest
 from kprof.analysis.findings.counts import counts_that_stand_out, medians_of_others
-from kprof.capture.directory import event_schema
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.trace import Trace
 from planted import Plant, simulate
@@ -164,19 +163,6 @@ def test_no_events_at_all(num_ranks: int) -> None:
     assert found.headline.startswith("The capture holds no events")
 
 
-@pytest.mark.parametrize(
-    ("plant", "kind"),
-    [
-        (Plant(num_ranks=1, num_blocks=1), DoubtKind.ONE_BLOCK),
-        (Plant(num_launches=1), DoubtKind.ONE_CALL),
-    ],
-)
-def test_where_there_is_nothing_to_compare_with_it_is_said(plant: Plant, kind: DoubtKind) -> None:
-    found = found_in(simulate(plant))
-    assert kind in kinds(found)
-    assert not any(doubt.is_grave for doubt in found.doubts)
-
-
 @pytest.mark.parametrize(("missing", "is_said"), [((), False), ((1,), True)])
 def test_a_workload_of_one_rank_lacks_no_other(missing: tuple[int, ...], is_said: bool) -> None:
     build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1 + len(missing), missing_ranks=missing)
@@ -241,12 +227,6 @@ def test_ranks_that_share_cores_are_judged_by_counts_alone() -> None:
     shared = doubt(found, DoubtKind.SHARED_CORES)
     assert shared.sentence.startswith("8 ranks share 2 cores")
     assert shared.is_grave
-
-
-def test_even_counts_on_shared_cores_are_all_there_is_to_say() -> None:
-    found = found_in(on_cpu(simulate(Plant(speed_of={6: 3.0})), 2))
-    assert found.findings == ()
-    assert found.headline == "All ranks have about as many events in every region"
 
 
 def test_ranks_whose_cores_others_had_are_judged_by_counts_alone() -> None:
@@ -379,55 +359,6 @@ def test_a_design_that_costs_more_than_what_stands_out_is_the_headline() -> None
     )
     busy = Findings((), (), Rest("all are busy", 0.0, 0.9, 0.1, (transfers,)))
     assert busy.headline == "all are busy"
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        Plant(num_ranks=4, heavy_blocks={(1, 3): 4.0}),
-        Plant(num_ranks=4, tokens_of={3: 3.0}, send_late_ns={3: 20_000}),
-        Plant(num_ranks=4, start_late_ns={1: 40_000}),
-    ],
-)
-def test_relabelling_ranks_and_blocks_relabels_findings_and_nothing_else(plant: Plant) -> None:
-    trace = simulate(plant)
-    other_rank, other_block = {0: 2, 1: 3, 2: 0, 3: 1}, {block: 15 - block for block in range(16)}
-    before = found_in(trace).findings
-    after = found_in(relabelled(trace, other_rank, other_block)).findings
-    assert len(before) == len(after) > 0
-    for one, other in zip(before, after, strict=True):
-        assert other.ranks == tuple(other_rank[rank] for rank in one.ranks)
-        assert other.blocks == tuple(other_block[block] for block in one.blocks)
-        assert other.kind is one.kind
-        assert other.region == one.region
-        assert other.gain_ns == pytest.approx(one.gain_ns, rel=0.01)
-        assert other.calls == one.calls
-
-
-def relabelled(trace: Trace, ranks: dict[int, int], blocks: dict[int, int]) -> Trace:
-    """The same events with other numbers of ranks and blocks, in payloads too."""
-
-    def renamed(column: str, names: dict[int, int]) -> str:
-        pairs = " ".join(f"WHEN {old} THEN {new}" for old, new in names.items())
-        return f"CASE {column} {pairs} END"
-
-    peer = renamed("CAST(payload & 255 AS INTEGER)", ranks)
-    has_peer = ", ".join(
-        str(region.id) for region in trace.regions.regions if region.field("peer") is not None
-    )
-    columns = {name: name for name in event_schema().names} | {
-        "rank": renamed("rank", ranks),
-        "block": renamed("block", blocks),
-        "payload": f"CASE WHEN region IN ({has_peer}) THEN (payload >> 8 << 8) | {peer} ELSE "
-        "payload END",
-    }
-    chosen = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
-    table = trace.sql(f"SELECT {chosen} FROM raw_events ORDER BY ALL").cast(event_schema())
-    infos = sorted(
-        (msgspec.structs.replace(i, rank=ranks[i.rank]) for i in trace.manifest.ranks),
-        key=lambda info: info.rank,
-    )
-    return Trace.from_table(msgspec.structs.replace(trace.manifest, ranks=tuple(infos)), table)
 
 
 def test_medians_of_others_leave_out_oneself() -> None:
