@@ -74,41 +74,25 @@ def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
     return int(frame["n"][0])
 
 
-def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one(
-    trace: Trace, found: Findings
-) -> None:
-    finding = of_kind(found, "uneven_work")
-    (heavy_rank, _), (other_rank, _) = finding.tracks
-    assert heavy_rank == 3
-    assert other_rank != 3
-    assert all(events_within(trace, finding, rank, block) for rank, block in finding.tracks)
-
-
-def test_a_heavy_block_shows_beside_an_ordinary_one() -> None:
-    trace = simulate(Plant(heavy_blocks={(4, 7): 4.0}))
-    finding = next(f for f in analysis.find(Summary.of(trace)).findings if f.blocks)
-    assert finding.tracks[0] == (4, 7)
-    assert finding.tracks[1] != (4, 7)
-
-
-def test_a_rank_that_does_nothing_shows_beside_one_that_works(
+def test_a_finding_shows_on_its_place_beside_an_ordinary_one(
+    trace: Trace,
+    found: Findings,
     late_sends: tuple[Trace, Finding],
+    late_start: tuple[Trace, Finding],
 ) -> None:
-    _, finding = late_sends
-    assert finding.ranks == (2,)
-    (rank, _), (other, _) = finding.tracks
-    assert rank == 2
-    assert other != 2
-    (wait,) = finding.waits
+    uneven, gap, late = of_kind(found, "uneven_work"), late_sends[1], late_start[1]
+    for finding, rank in ((uneven, 3), (gap, 2), (late, 5)):
+        (first, _), (other, _) = finding.tracks
+        assert first == rank != other
+    assert all(events_within(trace, uneven, rank, block) for rank, block in uneven.tracks)
+    # Launches have a line of their own.
+    assert [line for _, line in late.tracks] == [-1, -1]
+    (wait,) = gap.waits
     assert (wait.peers, wait.region) == ((2,), "dispatch/wait-token")
     assert 2 not in wait.ranks
-
-
-def test_launch_skew_shows_on_the_lines_of_launches(late_start: tuple[Trace, Finding]) -> None:
-    _, finding = late_start
-    (late, late_line), (other, other_line) = finding.tracks
-    assert (late, late_line, other_line) == (5, -1, -1)
-    assert other != 5
+    of_blocks = analysis.find(Summary.of(simulate(Plant(heavy_blocks={(4, 7): 4.0})))).findings
+    heavy, other_block = next(finding.tracks for finding in of_blocks if finding.blocks)
+    assert heavy == (4, 7) != other_block
 
 
 def test_a_window_is_one_call_not_the_whole_run(trace: Trace, found: Findings) -> None:

@@ -55,25 +55,15 @@ def test_the_command_fails_where_a_collective_does(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_a_variant_runs_on_two_ranks() -> None:
-    check = first_run_of_collectives._try("all_to_all", "fused", "cpu", 2)
-    assert check.is_ok
-    assert check.name == "all_to_all fused, 2 ranks"
-    assert check.found.endswith("0 wrong values")
-
-
-@pytest.mark.slow
-def test_processes_share_memory() -> None:
-    run = first_run_of_collectives._run(2, "shared_memory", "cpu")
-    wanted = (True, "2 processes wrote to each other's memory")
-    assert first_run_of_collectives._outcome(run) == wanted
-
-
-@pytest.mark.slow
-def test_ranks_that_fail_are_quoted_and_not_torchrun() -> None:
-    check = first_run_of_collectives._try("all_reduce", "fastest", "cpu", 2)
-    assert not check.is_ok
-    assert "'fastest'" in check.found
+def test_ranks_are_quoted_and_not_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    variants = {"all_to_all": ("fused",), "all_reduce": ("fastest",)}
+    monkeypatch.setattr(first_run_of_collectives, "_VARIANTS", variants)
+    memory, right, failed = first_run_of_collectives.collectives("cpu")
+    assert (memory.is_ok, memory.found) == (True, "2 processes wrote to each other's memory")
+    assert (right.is_ok, right.name) == (True, "all_to_all fused, 2 ranks")
+    assert right.found.endswith("0 wrong values")
+    assert not failed.is_ok
+    assert "'fastest'" in failed.found
 
 
 def test_one_that_is_wrong_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
