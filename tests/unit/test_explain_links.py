@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,17 +12,24 @@ from kprof.analysis import Summary, find
 from kprof.analysis.findings import Finding, explain_trace
 from patterns import bodies
 from patterns.bodies import Plant, grid
-from patterns.machine import Await, Machine, Put, Steps, Track, Travel, Work
+from patterns.machine import Await, Body, Machine, Put, Steps, Track, Travel, Work
 from synthetic import with_ranks
 
 RANKS_OF_HOST = 4
 
 
-def run_of(travel: Travel, *, ranks: int = 8, calls: int = 6) -> Machine:
-    machine = Machine(ranks, seed=61, noise=0.04)
+def run_of(
+    travel: Travel, body: Body | None = None, *, ranks: int = 8, calls: int = 6, seed: int = 61
+) -> Machine:
+    """Calls of a body, or of an exchange among all."""
+    machine = Machine(ranks, seed=seed, noise=0.04)
     for _ in range(calls):
-        machine.call(grid(machine, 4), bodies.exchange(ranks, 4, Plant()), travel=travel)
+        machine.call(grid(machine, 4), body or bodies.exchange(ranks, 4, Plant()), travel=travel)
     return machine
+
+
+def equal(_source: int, _other: int) -> float:
+    return 1200.0
 
 
 def findings_on_two_hosts(run: Machine) -> tuple[Finding, ...]:
@@ -56,16 +65,11 @@ def test_a_network_that_is_slower_is_no_fault_and_gains_all_of_it() -> None:
     (only,) = findings_on_two_hosts(run)
     start = "Transfers on 32 links between hosts node0 and node1 are 5.0x slower than within hosts"
     assert only.sentence.startswith(f"{start}; that costs up to ")
-    assert is_gain(only, run, run_of(lambda _source, _other: 1200.0))
+    assert is_gain(only, run, run_of(equal))
 
 
 def test_of_two_links_between_hosts_only_one_that_is_slower_than_the_other_is_a_fault() -> None:
-    def ring(travel: Travel) -> Machine:
-        machine = Machine(8, seed=62, noise=0.04)
-        for _ in range(6):
-            machine.call(grid(machine, 4), bodies.chain(8, 4, Plant()), travel=travel)
-        return machine
-
+    ring = partial(run_of, body=bodies.chain(8, 4, Plant()), seed=62)
     (only,) = findings_on_two_hosts(ring(network))
     assert (only.links, only.is_by_design) == (((3, 4), (7, 0)), True)
     run = ring(lambda s, d: network(s, d) * (3 if (s, d) == (3, 4) else 1))
@@ -86,15 +90,9 @@ def twice_to_all(me: Track) -> Steps:
 
 
 def test_a_network_is_slow_in_a_region_in_which_nobody_waits_for_data_within_a_host_too() -> None:
-    def run(travel: Travel) -> Machine:
-        machine = Machine(8, seed=62, noise=0.04)
-        for _ in range(6):
-            machine.call(grid(machine, 4), twice_to_all, travel=travel)
-        return machine
-
-    slow = run(network)
+    slow, without = (run_of(travel, twice_to_all, seed=62) for travel in (network, equal))
     (only,) = findings_on_two_hosts(slow)
-    assert is_gain(only, slow, run(lambda _source, _other: 1200.0))
+    assert is_gain(only, slow, without)
 
 
 def test_what_is_a_fault_comes_before_a_network_that_costs_more() -> None:
@@ -107,29 +105,23 @@ def test_what_is_a_fault_comes_before_a_network_that_costs_more() -> None:
 
 
 def test_a_network_that_is_slow_one_way_is_named_that_way() -> None:
-    def run(times: float) -> Machine:
-        def travel(source: int, other: int) -> float:
-            return 3000.0 * (times if source < RANKS_OF_HOST <= other else 1)
+    def body(me: Track) -> Steps:
+        for flow, wait in (("push", "pull"), ("up", "up-wait")):
+            peers = [(me.rank + i) % 8 for i in range(1, 8)]
+            for peer in peers:
+                yield Put(flow, peer, me.block, 100)
+            for peer in peers:
+                yield Await(wait, peer, me.block)
 
-        def body(me: Track) -> Steps:
-            for flow, wait in (("push", "pull"), ("up", "up-wait")):
-                peers = [(me.rank + i) % 8 for i in range(1, 8)]
-                for peer in peers:
-                    yield Put(flow, peer, me.block, 100)
-                for peer in peers:
-                    yield Await(wait, peer, me.block)
+    def travel(source: int, other: int) -> float:
+        return 3000.0 * (2.3 if source < RANKS_OF_HOST <= other else 1)
 
-        machine = Machine(8, seed=65, noise=0.04)
-        for _ in range(6):
-            machine.call(grid(machine, 4), body, travel=travel)
-        return machine
-
-    slow = run(2.3)
+    slow, without = (run_of(each, body, seed=65) for each in (travel, lambda _s, _d: 3000.0))
     (only,) = findings_on_two_hosts(slow)
     there, back = range(RANKS_OF_HOST), range(RANKS_OF_HOST, 8)
     assert only.links == tuple((one, other) for one in there for other in back)
     assert not only.is_by_design
-    assert is_gain(only, slow, run(1.0))
+    assert is_gain(only, slow, without)
 
 
 @pytest.mark.parametrize("times", [1.3, 2.8])
@@ -198,10 +190,7 @@ def cube(travel: Travel) -> Machine:
     def of_step(source: int, destination: int) -> float:
         return (600 + 250 * (source ^ destination)) * travel(source, destination)
 
-    machine = Machine(8, seed=64, noise=0.04)
-    for _ in range(8):
-        machine.call(grid(machine, 4), body, travel=of_step)
-    return machine
+    return run_of(of_step, body, calls=8, seed=64)
 
 
 def test_links_that_all_ranks_use_in_a_step_that_sends_more_are_not_slow() -> None:
@@ -233,7 +222,5 @@ def test_the_only_link_between_hosts_of_its_region_is_a_network_and_no_slow_link
                 yield Put("push", member, slot, 250)
             yield Work("math", 700)
 
-    machine = Machine(8, seed=64, noise=0.04)
-    for _ in range(8):
-        machine.call(grid(machine, 4), body, travel=lambda s, d: network(s, d) * 0.55)
+    machine = run_of(lambda s, d: network(s, d) * 0.55, body, calls=8, seed=64)
     assert [finding.sentence for finding in findings_on_two_hosts(machine)] == []
