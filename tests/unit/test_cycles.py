@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kprof.clocks.cycles import Anchors, fit_cycles, torn_anchors
+from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 
 STEP_NS = 32
 START_NS = 1_760_000_000_000_000_000
@@ -36,6 +36,17 @@ def anchors_at(elapsed_ns: np.ndarray, launch: int = 0) -> Anchors:
     return Anchors(
         np.full(len(hw_id), launch), hw_id, cycles_at(hw_id, moments), reading(moments)
     )  # fmt: skip
+
+
+def of_one(fitted: CycleMap, cycles: np.ndarray) -> np.ndarray:
+    """Times of the first launch on the first processor."""
+    zeros = np.zeros(len(cycles), dtype=int)
+    return fitted.to_ns(zeros, zeros, cycles)
+
+
+def anchors_of_one(cycles: np.ndarray, realtime_ns: np.ndarray) -> Anchors:
+    zeros = np.zeros(len(cycles), dtype=int)
+    return Anchors(zeros, zeros, cycles.astype(np.int64), realtime_ns)
 
 
 @pytest.mark.parametrize("span_ns", [15_000.0, 120_000.0, 3_000_000.0, 40_000_000.0])
@@ -65,16 +76,12 @@ def test_a_change_of_frequency_is_followed() -> None:
         )
 
     moments = np.linspace(0, 20e6, 2001)
-    zeros = np.zeros(len(moments), dtype=int)
-    fitted = fit_cycles(Anchors(zeros, zeros, cycles(moments), reading(moments)), STEP_NS, 2e9)
+    fitted = fit_cycles(anchors_of_one(cycles(moments), reading(moments)), STEP_NS, 2e9)
     begin = np.linspace(0, 19.9e6, 997)
     far = (np.abs(begin - 10e6) > 1e6) & (np.abs(begin + 50_000 - 10e6) > 1e6)
-    zeros = np.zeros(len(begin), dtype=int)
-    lasted = fitted.to_ns(zeros, zeros, cycles(begin + 50_000)) - fitted.to_ns(
-        zeros, zeros, cycles(begin)
-    )
-    assert np.abs(lasted - 50_000)[far].max() <= STEP_NS
-    error = np.abs(fitted.to_ns(zeros, zeros, cycles(begin)) - START_NS - begin).max()
+    start_ns, end_ns = (of_one(fitted, cycles(at)) for at in (begin, begin + 50_000))
+    assert np.abs(end_ns - start_ns - 50_000)[far].max() <= STEP_NS
+    error = np.abs(start_ns - START_NS - begin).max()
     assert error <= fitted.error_ns <= STEP_NS
 
 
@@ -82,17 +89,14 @@ def test_few_anchors_of_a_steady_clock_are_better_than_each_of_them() -> None:
     """One line through all of them, where windows of a fixed width would each know half a step."""
     random = np.random.default_rng(3)
     moments = np.sort(random.uniform(0, 150e6, 300))
-    zeros = np.zeros(300, dtype=int)
     scatter = random.uniform(-5, 5, 300)
-    anchors = Anchors(zeros, zeros, cycles_at(zeros, moments), reading(moments + scatter))
+    on_first = np.zeros(2000, dtype=int)
+    anchors = anchors_of_one(cycles_at(on_first[:300], moments), reading(moments + scatter))
     begin = random.uniform(0, 149e6, 2000)
     end = begin + random.uniform(10_000, 1e6, 2000)
     fitted = fit_cycles(anchors, STEP_NS, 1.98e9)
-    zeros = np.zeros(2000, dtype=int)
-    lasted = fitted.to_ns(zeros, zeros, cycles_at(zeros, end)) - fitted.to_ns(
-        zeros, zeros, cycles_at(zeros, begin)
-    )
-    assert np.abs(lasted - (end - begin)).max() <= STEP_NS / 8
+    start_ns, end_ns = (of_one(fitted, cycles_at(on_first, at)) for at in (begin, end))
+    assert np.abs(end_ns - start_ns - (end - begin)).max() <= STEP_NS / 8
 
 
 def test_lines_that_nearly_touch_do_not_run_backwards() -> None:
@@ -101,21 +105,14 @@ def test_lines_that_nearly_touch_do_not_run_backwards() -> None:
     ghz = np.repeat(random.uniform(1.7, 1.98, 40), 500)
     gaps_ns = random.choice([3.0, 40.0, 30_000.0], len(ghz))
     moments, counts = np.cumsum(gaps_ns), np.cumsum(gaps_ns * ghz)
-    zeros = np.zeros(len(ghz), dtype=int)
-    fitted = fit_cycles(
-        Anchors(zeros, zeros, counts.astype(np.int64), reading(moments)), STEP_NS, 1.98e9
-    )
-    assert (np.diff(fitted.to_ns(zeros, zeros, counts.astype(np.int64))) >= 0).all()
+    fitted = fit_cycles(anchors_of_one(counts, reading(moments)), STEP_NS, 1.98e9)
+    assert (np.diff(of_one(fitted, counts.astype(np.int64))) >= 0).all()
     assert fitted.error_ns <= STEP_NS
 
 
 def test_one_anchor_takes_the_rate_of_its_launch_then_of_all_then_the_nominal_one() -> None:
-    alone = Anchors(np.array([0]), np.array([0]), np.array([1000]), np.array([START_NS]))
-    lasted = np.diff(
-        fit_cycles(alone, STEP_NS, 2e9).to_ns(
-            np.zeros(2, int), np.zeros(2, int), np.array([1000, 21_000])
-        )
-    )
+    alone = anchors_of_one(np.array([1000]), np.array([START_NS]))
+    lasted = np.diff(of_one(fit_cycles(alone, STEP_NS, 2e9), np.array([1000, 21_000])))
     assert lasted.tolist() == [10_000]
     beside = anchors_at(np.array([0.0, 1e6]), launch=4)
     both = Anchors(
@@ -140,28 +137,22 @@ def test_launches_do_not_share_a_line() -> None:
         np.concatenate([early.realtime_ns, late.realtime_ns + asleep]),
     )
     fitted = fit_cycles(both, STEP_NS, 1.98e9)
-    hw_id = np.zeros(2, dtype=int)
-    inside = fitted.to_ns(np.zeros(2, int), hw_id, cycles_at(hw_id, np.array([10_000.0, 40_000.0])))
+    inside = of_one(fitted, cycles_at(np.zeros(2, int), np.array([10_000.0, 40_000.0])))
     assert abs(int(np.diff(inside)[0]) - 30_000) <= STEP_NS
 
 
-def whole_launch(minutes: float, num_anchors: int = 3000) -> tuple[np.ndarray, np.ndarray]:
-    """Moments and cycles of a processor that changes between two frequencies every tenth of the launch."""
-    moments = np.linspace(0, minutes * 60e9, num_anchors)
-    ghz = np.where((np.arange(num_anchors) * 10 // num_anchors) % 2 == 0, 1.98, 0.345)
-    return moments, np.cumsum(np.diff(moments, prepend=0.0) * ghz)
-
-
 def test_a_launch_of_twelve_minutes_with_changing_frequency_is_followed() -> None:
-    moments, counts = whole_launch(12.0)
+    """A processor changes between two frequencies every tenth of the launch."""
+    moments = np.linspace(0, 12 * 60e9, 3000)
+    ghz = np.where((np.arange(3000) * 10 // 3000) % 2 == 0, 1.98, 0.345)
+    counts = np.cumsum(np.diff(moments, prepend=0.0) * ghz)
     assert counts[-1] > 1 << 39
     moments, counts = np.append(moments, moments[-1] * 3), np.append(counts, counts[-1] * 3)
-    zeros = np.zeros(len(counts), dtype=int)
-    anchors = Anchors(zeros, zeros, counts.astype(np.int64), reading(moments))
+    anchors = anchors_of_one(counts, reading(moments))
     assert not torn_anchors(anchors, 1.98e9).any()
     fitted = fit_cycles(anchors, STEP_NS, 1.98e9)
     assert fitted.error_ns <= STEP_NS
-    mapped = fitted.to_ns(zeros, zeros, counts.astype(np.int64))
+    mapped = of_one(fitted, counts.astype(np.int64))
     assert np.abs(mapped - START_NS - moments).max() <= STEP_NS
 
 

@@ -177,20 +177,6 @@ def test_unknown_regions_become_regions_of_their_own() -> None:
     assert decoder.tally.counts.unknown_region == 3
 
 
-def test_losses_of_one_name_with_two_declarations_do_not_mix() -> None:
-    ids = RegionIds()
-    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
-    for launch, category in enumerate(("sync", "compute")):
-        table = parse_regions(f'REGION(R_REDUCE, "reduce", {category})')
-        ids.table_of_launch[launch] = ids.table_idx(table)
-        list(decoder.decode(*state_and_data([], {1: 10**launch})))
-    assert [ids.table_as_merged(idx).names for idx in (0, 1)] == [["reduce"], ["reduce (compute)"]]
-    assert {losses.region: losses.dropped for losses in decoder.tally.losses()} == {
-        "reduce": 1,
-        "reduce (compute)": 10,
-    }
-
-
 def test_regions_of_many_kernels_that_share_a_number_are_counted_and_not_listed() -> None:
     ids = RegionIds()
     for launch in range(33):
@@ -231,19 +217,28 @@ def test_drops_are_counted_by_region() -> None:
     )
 
 
-def test_drops_take_the_names_of_the_launches_since_the_last_flush() -> None:
+@pytest.mark.parametrize(
+    ("regions", "expected"),
+    [
+        # The third launch and the fourth end in one flush.
+        (
+            ['"a", send', '"b", send', '"b", send', '"a", send'],
+            {"a": 1, "b": 10, "b or a": 1000},
+        ),
+        # One name with two declarations.
+        (['"reduce", sync', '"reduce", compute'], {"reduce": 1, "reduce (compute)": 10}),
+    ],
+)
+def test_drops_take_the_names_of_the_launches_since_the_last_flush(
+    regions: list[str], expected: dict[str, int]
+) -> None:
     ids = RegionIds()
     decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
-    for launch, region in enumerate(["a", "b", "b", "a"]):
-        table = parse_regions(f'REGION(R_X, "{region}", send)')
-        ids.table_of_launch[launch] = ids.table_idx(table)
-        if launch != 2:  # the third launch and the fourth end in one flush
+    for launch, region in enumerate(regions):
+        ids.table_of_launch[launch] = ids.table_idx(parse_regions(f"REGION(R_X, {region})"))
+        if launch != 2:
             list(decoder.decode(*state_and_data([], {1: 10**launch})))
-    assert {losses.region: losses.dropped for losses in decoder.tally.losses()} == {
-        "a": 1,
-        "b": 10,
-        "b or a": 1000,
-    }
+    assert {losses.region: losses.dropped for losses in decoder.tally.losses()} == expected
 
 
 def test_a_kernel_with_older_headers_is_refused() -> None:
@@ -406,34 +401,41 @@ def test_chunks_that_go_round_in_a_circle_are_counted(length: int, is_replayed: 
     assert decoder.tally.counts.unsplit_launches == is_replayed
 
 
+def image_of(geometry: abi.ArenaGeometry, chunks: list[np.ndarray]) -> np.ndarray:
+    """An arena with these chunks; its control block says that none is in use."""
+    image = np.zeros(geometry.size_bytes, dtype=np.uint8)
+    image[: abi.CHUNKS_OFFSET] = abi.initial_control(geometry)
+    placed = state_and_data(chunks)[1]
+    image[abi.CHUNKS_OFFSET :][: len(placed)] = placed
+    return image
+
+
+def decode_image(image: np.ndarray, geometry: abi.ArenaGeometry) -> tuple[int, dict[str, int]]:
+    """How many records it has, and the damage."""
+    state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
+    decoder = new_decoder()
+    num_records = sum(table.num_rows for table in decoder.decode(state, chunks))
+    return num_records, damage(decoder.tally.counts)
+
+
 @pytest.mark.parametrize("field", ["magic", "abi_version", "num_chunks", "num_cursors"])
 def test_an_overwritten_head_sizes_nothing(field: str) -> None:
     """Its number of cursors became 2^32 tuples, or a division by zero."""
     geometry = abi.ArenaGeometry(8, 2)
-    image = np.zeros(geometry.size_bytes, dtype=np.uint8)
-    image[: abi.CHUNKS_OFFSET] = abi.initial_control(geometry)
-    control = image[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
-    control["cursors"]["next_chunk"][:2] = 1, 0
     (placed,) = track(10)
     header_of(placed)["flags"] += 1 << abi.CHUNK_CURSORS_SHIFT
-    image[abi.CHUNKS_OFFSET : abi.CHUNKS_OFFSET + abi.CHUNK_BYTES] = placed
+    image = image_of(geometry, [placed])
+    control = image[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
+    control["cursors"]["next_chunk"][:2] = 1, 0
     for value in (0, 0xFFFF_FFFF):
         control[field] = value
-        state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
-        decoder = new_decoder()
-        assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 10
-        assert damage(decoder.tally.counts) == {"damaged_heads": 1}
+        assert decode_image(image, geometry) == (10, {"damaged_heads": 1})
 
 
 def test_a_cursor_that_lost_count_hides_no_chunk() -> None:
     geometry = abi.ArenaGeometry(8, 1)
-    image = np.zeros(geometry.size_bytes, dtype=np.uint8)
-    image[: abi.CHUNKS_OFFSET] = abi.initial_control(geometry)
-    image[abi.CHUNKS_OFFSET :][: 2 * abi.CHUNK_BYTES] = state_and_data([*track(4), *track(5)])[1]
-    state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
-    decoder = new_decoder()
-    assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 9
-    assert damage(decoder.tally.counts) == {"damaged_heads": 1}
+    image = image_of(geometry, [*track(4), *track(5)])
+    assert decode_image(image, geometry) == (9, {"damaged_heads": 1})
 
 
 def test_garbage_of_many_region_ids_ends_in_one_region() -> None:

@@ -63,26 +63,26 @@ def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(
     ]
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_compute_units_are_under_their_chiplets(
-    arch: str, tmp_path: Path, processor: Processor
+@pytest.mark.parametrize(
+    ("arch", "chiplets"),
+    [
+        ("gfx942", ("XCD 0 > ", "XCD 3 > ")),
+        ("gfx950", ("XCD 0 > ", "XCD 3 > ")),
+        ("gfx90a", ("", "")),
+    ],
+)
+def test_compute_units_are_under_their_chiplets_where_there_are_several(
+    arch: str, chiplets: tuple[str, str], tmp_path: Path, processor: Processor
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in range(2):
         build.span(0, "plain", block, 9, block=block)
-    hw_ids = {0: 3 << 16 | 2 << 5 | 1 << 4 | 9, 1: 12}
+    third = 3 << 16 if chiplets[0] else 0
+    hw_ids = {0: third | 2 << 5 | 1 << 4 | 9, 1: 12}
     assert paths(on(build, "hip", hw_ids, arch=arch), By.PROCESSOR, tmp_path, processor) == [
-        ("Rank 0 > XCD 0 > SE 0 SA 0 CU 12 > row 0", "plain", 1_001),
-        ("Rank 0 > XCD 3 > SE 2 SA 1 CU 9 > row 0", "plain", 1_000),
+        (f"Rank 0 > {chiplets[0]}SE 0 SA 0 CU 12 > row 0", "plain", 1_001),
+        (f"Rank 0 > {chiplets[1]}SE 2 SA 1 CU 9 > row 0", "plain", 1_000),
     ]
-
-
-def test_a_gpu_of_one_chiplet_names_none(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(0, "plain", 0, 9)
-    trace = on(build, "hip", {0: 12}, arch="gfx90a")
-    ((path, _, _),) = paths(trace, By.PROCESSOR, tmp_path, processor)
-    assert path == "Rank 0 > SE 0 SA 0 CU 12 > row 0"
 
 
 def test_warps_are_under_the_role_that_takes_most_of_their_time(

@@ -51,38 +51,38 @@ def test_a_block_shows_what_most_of_its_warps_do(tmp_path: Path, processor: Proc
     ]
 
 
-def test_a_span_around_others_counts_for_what_they_leave(
-    tmp_path: Path, processor: Processor
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        pytest.param(
+            [(1, "all", 0, 800), (1, "copy", 0, 400), (1, "mark", 700, 0)],
+            [("copy", 1_000, 400), ("all", 1_400, 400)],
+            id="a span around others counts for what they leave",
+        ),
+        pytest.param(
+            [(1, "copy", 0, 200), (1, "copy", 600, 200)],
+            [("copy", 1_000, 200), ("copy", 1_600, 200)],
+            id="nothing where all warps are idle",
+        ),
+        pytest.param(
+            [(1, "copy", 0, 200), (2, "copy", 10_000_000, 200)],
+            [("copy", 1_000, 200), ("copy", 10_001_000, 200)],
+            id="launches one by one",
+        ),
+    ],
+)
+def test_a_block_of_one_warp_shows_what_it_does(
+    spans: list[tuple[int, str, int, int]],
+    expected: list[tuple[str, int, int]],
+    tmp_path: Path,
+    processor: Processor,
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(0, "all", 0, 800, block=0, warp=0)
-    build.span(0, "copy", 0, 400, block=0, warp=0)
-    build.span(0, "mark", 700, 0, block=0, warp=0)
-    assert overview(build, tmp_path, processor) == [
-        ("block 0", "copy", 1_000, 400, "1.0"),
-        ("block 0", "all", 1_400, 400, "1.0"),
-    ]
-
-
-def test_nothing_is_shown_where_all_warps_are_idle(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    for start in (0, 600):
-        build.span(0, "copy", start, 200, block=0, warp=0)
-    assert [row[2:4] for row in overview(build, tmp_path, processor)] == [
-        (1_000, 200),
-        (1_600, 200),
-    ]
-
-
-def test_launches_of_a_block_are_divided_one_by_one(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    for launch, start in ((1, 0), (2, 10_000_000)):
+    for launch, region, start_ns, duration_ns in spans:
         build.launch(launch, "kernel", num_blocks=1)
-        build.span(0, "copy", start, 200, launch=launch, block=0, warp=0)
-    assert [row[2:4] for row in overview(build, tmp_path, processor)] == [
-        (1_000, 200),
-        (10_001_000, 200),
-    ]
+        build.span(0, region, start_ns, duration_ns, launch=launch, warp=0)
+    shown = [("block 0", *row, "1.0") for row in expected]
+    assert overview(build, tmp_path, processor) == shown
 
 
 def test_a_block_that_records_itself_shows_that_only(tmp_path: Path, processor: Processor) -> None:
