@@ -45,20 +45,6 @@ def test_a_log_is_gone_on_with(
     assert [failure["number"] for failure in document["failures"]] == [1]
 
 
-def test_logs_of_one_seed_can_be_put_together(
-    judged: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    for first, part in enumerate(parts):
-        options = f"--first {2 * first} --cases 2 --seed 7 --log".split()
-        run(monkeypatch, *options, str(part))
-    log = tmp_path / "all.jsonl"
-    log.write_text("".join(part.read_text() for part in parts))
-    del judged[:]
-    run(monkeypatch, "--cases", "4", "--log", str(log))
-    assert judged == []
-
-
 def test_a_log_of_another_seed_is_refused(
     judged: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

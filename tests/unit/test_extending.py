@@ -27,18 +27,7 @@ from kprof.trace import Trace
 from simulation import Scenario, Sizes, simulate
 
 ROOT = Path(__file__).parents[2]
-METRIC = '''
-import pandas as pd
-from kprof.analysis.metric import metric
-from kprof.analysis.summary import Summary
 
-@metric()
-def busiest_launch(summary: Summary) -> pd.DataFrame:
-    """The launch with the most work."""
-    return summary.frame(
-        "SELECT launch, sum(work_ns) AS work_ns FROM tracks GROUP BY launch ORDER BY work_ns DESC LIMIT 1"
-    )
-'''
 KIND = '''
 import numpy as np
 
@@ -76,8 +65,13 @@ class Halved(Kind):
 
 KIND = Halved()
 '''
-# What the recipe for an importer leaves out.
-IMPORTS = """
+# What the recipes leave out.
+FOR_A_METRIC = """
+import pandas as pd
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import Summary
+"""
+FOR_AN_IMPORTER = """
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -86,6 +80,12 @@ from kprof.importers.collector import Collector, Place
 from kprof.importers.foreign import CERTAIN, ForeignEvents, Format, ReadOptions
 from kprof.importers.sample import Sample
 """
+
+
+def recipe(title: str) -> str:
+    """The first code under a title."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    return page.partition(f"## {title}")[2].partition("```python\n")[2].partition("```")[0]
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is imported for the first time below would be known there only.
     kprof.analysis.all_metrics()
-    (folder / "busiest.py").write_text(METRIC)
+    (folder / "busiest.py").write_text(FOR_A_METRIC + recipe("A metric"))
     metrics = importlib.import_module("kprof.analysis.metric")
     known = dict(metrics.METRICS)
     monkeypatch.setattr(metrics, "METRICS", known)
@@ -133,9 +133,7 @@ def test_a_kind_of_finding_is_one_file(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_importer_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "extending.md").read_text()
-    recipe = page.partition("## An importer")[2].partition("```python\n")[2].partition("```")[0]
-    (folder / "plain.py").write_text(IMPORTS + recipe)
+    (folder / "plain.py").write_text(FOR_AN_IMPORTER + recipe("An importer"))
     package = kprof.importers.formats
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
     assert "plain" in format_names()
