@@ -21,7 +21,6 @@ from synthetic import TraceBuilder, events_of, trace_of
 
 REGIONS_TEXT: Final = """
 REGION(R_COUNT,       "dispatch/count",        compute)
-REGION(R_WAIT_CREDIT, "dispatch/wait-credit",  wait,    peer:8, slot:24)
 REGION(R_SEND,        "dispatch/send",         send,    peer:8, slot:24)
 REGION(R_WAIT_TOKEN,  "dispatch/wait-token",   wait,    peer:8, slot:24)
 REGION(R_COPY,        "dispatch/copy",         compute)
@@ -49,17 +48,12 @@ class Plant:
     start_late_ns: Mapping[int, int] = field(default_factory=dict)
     send_late_ns: Mapping[int, int] = field(default_factory=dict)
     transfer_ns: int = 500
-    stagger_ns: int = 0
     slow_link: tuple[int, int, int] | None = None
-    credit_wait_ns: Mapping[int, int] = field(default_factory=dict)
     has_barrier: bool = False
     barrier_late_ns: Mapping[int, int] = field(default_factory=dict)
     slow_blocks: Mapping[tuple[int, int], float] = field(default_factory=dict)
     heavy_blocks: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    tail_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    idle_blocks: int = 0
     lock_hold_ns: int = 0
-    is_waiting_in_rank_order: bool = False
     dropped: Mapping[int, int] = field(default_factory=dict)
     is_aligned: bool = True
 
@@ -118,7 +112,7 @@ class _Simulation:
         plant = self.plant
         counts = self._token_counts()
         for rank in range(plant.num_ranks):
-            for block in self._active_blocks():
+            for block in range(plant.num_blocks):
                 self._do(rank, block, "dispatch/count", COUNT_NS)
                 self.free[rank, block] += plant.send_late_ns.get(rank, 0)
         arrivals = self._send(counts)
@@ -126,12 +120,8 @@ class _Simulation:
         if plant.has_barrier:
             self._barrier()
         for rank in range(plant.num_ranks):
-            for block in self._active_blocks():
-                extra = plant.tail_ns.get((rank, block), 0)
-                self._do(rank, block, "expert", EXPERT_NS, extra)
-
-    def _active_blocks(self) -> range:
-        return range(self.plant.num_blocks - self.plant.idle_blocks)
+            for block in range(plant.num_blocks):
+                self._do(rank, block, "expert", EXPERT_NS)
 
     def _token_counts(self) -> np.ndarray:
         """Tokens by (source, destination)."""
@@ -145,7 +135,6 @@ class _Simulation:
         """Every rank divides its tokens among its blocks, with destinations interleaved. Returns arrival times."""
         plant = self.plant
         arrivals = {}
-        blocks = len(self._active_blocks())
         for src in range(plant.num_ranks):
             # Like a real kernel, start with the next rank, or all ranks would send to rank 0 first.
             tokens = [
@@ -155,14 +144,10 @@ class _Simulation:
                 if slot < counts[src, (src + shift) % plant.num_ranks]
             ]
             for i, (dst, slot) in enumerate(tokens):
-                block = i % blocks
-                if plant.credit_wait_ns:
-                    wait_ns = 30 + plant.credit_wait_ns.get(dst, 0)
-                    self._do(src, block, "dispatch/wait-credit", wait_ns, 0, dst, slot)
-                self._do(src, block, "dispatch/send", SEND_NS, 0, dst, slot)
+                block = i % plant.num_blocks
+                self._do(src, block, "dispatch/send", SEND_NS, dst, slot)
                 link = plant.slow_link
                 on_its_way = link[2] if link and link[:2] == (src, dst) else plant.transfer_ns
-                on_its_way += (plant.num_ranks - 1 - src) * plant.stagger_ns
                 arrivals[src, dst, slot] = int(self.free[src, block]) + on_its_way
         return arrivals
 
@@ -174,20 +159,18 @@ class _Simulation:
                     self._wait(rank, block, src, slot, arrivals[src, rank, slot])
                     self._do(rank, block, "dispatch/copy", COPY_NS)
             if self.plant.lock_hold_ns:
-                for block in sorted(self._active_blocks(), key=lambda b: self.free[rank, b]):
+                for block in sorted(range(self.plant.num_blocks), key=lambda b: self.free[rank, b]):
                     lock_free = self._locked_add(rank, block, lock_free)
 
     def _assignments(self, rank: int, counts: np.ndarray) -> dict[int, list[tuple[int, int]]]:
-        """Block b serves source b % ranks. In rank order every block serves its share of every source."""
+        """Block b serves source b % ranks."""
         plant = self.plant
-        blocks = self._active_blocks()
+        blocks = range(plant.num_blocks)
         items: dict[int, list[tuple[int, int]]] = {block: [] for block in blocks}
         for src in range(plant.num_ranks):
             serving = [b for b in blocks if b % plant.num_ranks == src % len(blocks)] or list(
                 blocks
             )
-            if plant.is_waiting_in_rank_order:
-                serving = list(blocks)
             for slot in range(int(counts[src, rank])):
                 items[serving[slot % len(serving)]].append((src, slot))
         for (heavy_rank, block), factor in plant.heavy_blocks.items():
@@ -211,12 +194,11 @@ class _Simulation:
 
     def _barrier(self) -> None:
         """A barrier of all ranks. A rank may be late because of work that no region covers."""
-        active = len(self._active_blocks())
         for rank, late in self.plant.barrier_late_ns.items():
-            self.free[rank, :active] += late
-        leave = int(self.free[:, :active].max()) + 200
+            self.free[rank] += late
+        leave = int(self.free.max()) + 200
         for rank in range(self.plant.num_ranks):
-            for block in self._active_blocks():
+            for block in range(self.plant.num_blocks):
                 self._record(rank, block, "barrier", leave - int(self.free[rank, block]))
 
     def _do(
@@ -225,7 +207,6 @@ class _Simulation:
         block: int,
         region: str,
         mean_ns: int,
-        extra_ns: int = 0,
         peer: int = 0,
         slot: int = 0,
     ) -> None:
@@ -233,7 +214,7 @@ class _Simulation:
         slowness = self.plant.speed_of.get(rank, 1.0) * self.plant.slow_blocks.get(
             (rank, block), 1.0
         )
-        self._record(rank, block, region, int(mean_ns * noise * slowness) + extra_ns, peer, slot)
+        self._record(rank, block, region, int(mean_ns * noise * slowness), peer, slot)
 
     def _record(
         self, rank: int, block: int, region: str, duration_ns: int, peer: int = 0, slot: int = 0
