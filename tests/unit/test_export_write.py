@@ -13,10 +13,12 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
+import kprof
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.errors import ExportError, OutputExistsError
 from kprof.export import write
+from kprof.importers import import_events
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -344,3 +346,23 @@ def test_a_trace_that_is_merged_as_a_whole_names_no_length(tmp_path: Path) -> No
     assert " spans were merged" in few
     (many,) = write(small_trace(200), tmp_path / "many.pftrace", max_slices=100).notices[:1]
     assert "spans of at most 16 ns were merged" in many
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_a_table_that_was_exported_can_be_imported(suffix: str, tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, 2)
+    for rank in range(2):
+        for block in range(3):
+            at = 1000 * rank + 100 * block
+            build.span(rank, "long", at, 40, block=block)
+            build.span(rank, "send", at + 50, 9, block=block, peer=1 - rank, slot=block)
+    trace = build.trace()
+    summary = write(trace, tmp_path / f"events{suffix}")
+    assert summary.num_slices == 12
+    again = import_events(None, [summary.path], tmp_path / "again.kprof")
+    keys = ["rank", "launch", "block", "warp", "region", "start_ns", "duration_ns"]
+    order = f"SELECT {', '.join(keys)} FROM events ORDER BY ALL"
+    found, expected = kprof.open(again.path).frame(order), trace.frame(order)
+    assert found.to_numpy().tolist() == expected.to_numpy().tolist()
+    with pytest.raises(OutputExistsError):
+        write(trace, summary.path)
