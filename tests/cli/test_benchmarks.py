@@ -18,9 +18,7 @@ from kprof.analysis.findings.kinds import named
 
 SMALL = {
     "decode_throughput": ["--records", "200000", "--repeats", "1"],
-    "export_throughput": ["--events", "30000"],
     "analysis_scale": ["--events", "50000", "--ranks", "2", "--only", "report"],
-    "clock_accuracy": ["--cases", "4"],
     "launch_cost": ["--launches", "10", "--repeats", "2"],
     "explanation_accuracy": ["--cases", "3", "--seed", "1"],
     "soak": ["--seconds", "1"],

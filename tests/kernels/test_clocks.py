@@ -27,8 +27,7 @@ def test_planted_clocks_are_aligned_within_the_bound() -> None:
     results = [calibrate(random_plants(seed, 2)) for seed in range(8)]
     assert sum(result.num_outside() for result in results) == 0
     assert all(max(result.errors_ns().values()) > 0 for result in results)
-    # No wider than what was measured; how narrow that is depends on the machine's load, and
-    # benchmarks/results/clock_accuracy.json has it.
+    # No wider than what was measured; how narrow that is depends on the machine's load.
     for result in results:
         assert result.alignment.bound_between_ns(0, 1) <= 2 * result.widest_sample_ns
 
