@@ -7,8 +7,7 @@ Records the all-to-all through `kprof record` with a calibration about every 2 s
 wide is the bound of every pair; does a calibration that is held out of the fit lie within the bound
 that the rest states; how many rounds of games in between, which no alignment has seen, contradict it
 by more than its bound; how many waits ended before their send began, on one clock, on the clock that
-the messages alone give (kprof align), and on each rank's own. On GPUs also: what the same ping-pong
-says where the truth is known, between two kernels of one GPU (known_truth.py).
+the messages alone give (kprof align), and on each rank's own.
 
 On two GPUs the goal is a bound of 150 ns, 10,000 rounds without a miss, and no early wait. A minute
 and a half with --seconds 40.
@@ -28,7 +27,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks import harness
-from benchmarks.clock_alignment import known_truth
 from benchmarks.harness import show_and_write
 from kprof.aligning.align import align
 from kprof.analysis.summary import Summary
@@ -37,7 +35,6 @@ from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.clocks.alignment import Calibration, align_clocks
 from kprof.clocks.offset import OffsetSample, OtherPath, Pair
-from kprof.devices.targets import Target
 from kprof.errors import KprofError
 from kprof.recording.launcher.record import RecordRequest, record
 from kprof.trace import Trace
@@ -58,12 +55,8 @@ def main() -> None:
         samples = arguments.samples or Path(folder) / "samples.json"
         capture = _record(arguments, Path(folder) / "run.kprof", samples)
         result = measure(capture, json.loads(samples.read_text()))
-    if any(pair["method"].startswith(Target.CUDA.value) for pair in result["pairs"]):
-        result["one_gpu_known_truth"] = known_truth.measure()
-    result["command"] = (
-        f"python -m benchmarks.clock_alignment --nproc {arguments.nproc} --seconds "
-        f"{arguments.seconds:g}"
-    )
+    size = f"--nproc {arguments.nproc} --seconds {arguments.seconds:g}"
+    result["command"] = f"python -m benchmarks.clock_alignment {size}"
     show_and_write(result, arguments.output)
 
 
