@@ -12,7 +12,7 @@ from enum import Enum
 import pytest
 
 from benchmarks.conclusion_classes import judge
-from benchmarks.plants.schedule import (
+from patterns.planted_calls import (
     BALANCED,
     CALLS,
     MAX_ITEMS,

@@ -1,4 +1,4 @@
-"""What is planted: the calls of a recording, and what the first finding about each plant has to say."""
+"""Six plants in an exchange of two ranks: the calls that have one, and what the first finding has to say of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ NUM_BLOCKS: Final = 32
 NUM_ITEMS: Final = 3
 MAX_ITEMS: Final = 12
 CALLS: Final = 12
-WARM_UP_CALLS: Final = 8
 SLOW_CALLS: Final = (2, 6, 7)
 BALANCED: Final = "balanced"
 LATE_RANK: Final = "late rank"
@@ -31,20 +30,6 @@ class CallPlan:
         default_factory=lambda: np.full((2, NUM_BLOCKS), NUM_ITEMS, dtype=np.int32)
     )
     late_ns: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
-class Section:
-    """Calls [first, first + CALLS) of a recording: one plant, with launches that start together or not."""
-
-    plant: str
-    is_uneven: bool
-    first: int
-
-    @property
-    def ordinals(self) -> range:
-        """The numbers of its calls."""
-        return range(self.first, self.first + CALLS)
 
 
 def _slow(rank: int, block: int | None, factor: float) -> CallPlan:
@@ -73,8 +58,8 @@ PLANTS: Final[dict[str, Callable[[int], CallPlan]]] = {
 }
 
 
-def is_right(plant: str, finding: Finding, first: int) -> bool:
-    """Whether a finding is about a plant in the calls from `first` on."""
+def is_right(plant: str, finding: Finding) -> bool:
+    """Whether a finding is about a plant."""
     where = (finding.kind.name, finding.ranks, finding.blocks)
     if plant == "slow block":
         return where == ("slow", (1,), (5,))
@@ -86,34 +71,23 @@ def is_right(plant: str, finding: Finding, first: int) -> bool:
         is_it = finding.kind.name == "slow" and finding.when is When.MOVING
         return is_it and set(finding.places) == {_path(call) for call in range(CALLS)}
     if plant == "3 of 12 launches":
-        calls = tuple(first + call for call in SLOW_CALLS)
-        return where == ("slow", (1,), ()) and finding.calls == calls
+        return where == ("slow", (1,), ()) and finding.calls == SLOW_CALLS
     return where == ("uneven_work", (0,), (9,))
 
 
-def has_uneven_starts_without(section: Section) -> bool:
+def has_uneven_starts_without(plant: str, is_uneven: bool) -> bool:
     """Whether ranks start apart in the run that a finding about the plant is compared with.
 
     Calls begin with the first rank's start. A rank that starts late is late by the plant and by
     chance, and a finding takes away both: without them ranks start together.
     """
-    return section.is_uneven and section.plant != LATE_RANK
+    return is_uneven and plant != LATE_RANK
 
 
-def sections() -> list[Section]:
-    """The plan of a recording: without a plant first and last, so that a drift of clocks shows."""
-    names = [BALANCED, *PLANTS, BALANCED]
-    return [
-        Section(name, is_uneven, WARM_UP_CALLS + CALLS * (half * len(names) + number))
-        for half, is_uneven in enumerate((False, True))
-        for number, name in enumerate(names)
-    ]
-
-
-def plan_of(section: Section, call: int) -> CallPlan:
-    """The plan of a call of a section; uneven starts are the same ones with a plant and without."""
-    plan = PLANTS.get(section.plant, lambda _call: CallPlan())(call)
-    if not section.is_uneven:
+def plan_of(plant: str, is_uneven: bool, call: int) -> CallPlan:
+    """The plan of a call; uneven starts are the same ones with a plant and without."""
+    plan = PLANTS.get(plant, lambda _call: CallPlan())(call)
+    if not is_uneven:
         return plan
     more = np.random.default_rng([5, call]).integers(0, _UNEVEN_NS, 2)
     late = (plan.late_ns[0] + int(more[0]), plan.late_ns[1] + int(more[1]))

@@ -1,6 +1,0 @@
-REGION(R_COMPUTE, "compute", compute)
-REGION(R_SEND,    "send",    send,    peer:8, slot:24)
-REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)
-REGION(R_REDUCE,  "reduce",  compute)
-REGION(R_FINISH,  "finish",  compute)
-FLOW(R_SEND, R_WAIT)
