@@ -10,9 +10,7 @@ program (host.cu), so that their kernels run beside each other, or processes of 
     late     40 plants: a rank is late by 200 us to 20 ms, by a sleep, a busy kernel before, or a slow host. Right where that
              rank is named for that call
     cost     us per all-reduce off, with the plugin loaded (event mask 0), with an empty plugin, and recorded, in turns
-    rings    the plugin's rings of some of both, for tests
     story    a Triton kernel, one of ours in C++ and NCCL's in one capture
-    chain    a Triton kernel that takes longer on the last rank, and NCCL's after it: what the findings say
 
 Parts come in order of their value and share `--seconds`: the last ones make fewer calls (`calls` says how many) or say that no
 time was left. What is measured is in FOLDER/nccl.json after each part, with a log and the capture of each run.
@@ -35,22 +33,16 @@ from benchmarks.nccl.bench import Bench
 Part = tuple[Callable[[Bench, str, int, float], dict[str, Any]], str, int, float]
 # Part, how ranks share the GPU, how many there are, and how many seconds they may spend with calls.
 PARTS: list[Part] = [
-    (parts.smoke, "threads", 2, 20),
     (parts.right, "threads", 2, 10),
     (parts.late, "threads", 2, 10),
     (parts.cost, "threads", 2, 120),
     (parts.late, "threads", 4, 10),
     (parts.right, "threads", 4, 10),
-    (parts.rings, "threads", 2, 10),
-    (parts.rings, "threads", 4, 10),
     (parts.story, "processes", 2, 40),
-    (parts.chain, "processes", 2, 40),
-    (parts.chain, "processes", 4, 40),
     (parts.late, "processes", 2, 10),
     (parts.right, "processes", 2, 10),
     (parts.late, "processes", 4, 20),
     (parts.right, "processes", 4, 10),
-    (parts.rings, "processes", 2, 10),
 ]
 
 
@@ -75,14 +67,10 @@ def main() -> None:
     if not _kept(result, "build", folder, bench.build):
         return
     _kept(result, "context", folder, lambda: harness.context("python -m benchmarks.nccl", "cuda:0"))
-    cannot: set[str] = set()
     for measure, shape, num_ranks, seconds in PARTS:
         name = f"{measure.__name__}-{shape}-{num_ranks}"
-        if shape in cannot or not any(part in name for part in arguments.only):
-            continue
-        works = _kept(result, name, folder, partial(measure, bench, shape, num_ranks, seconds))
-        if measure is parts.smoke and not works:
-            cannot.add(shape)
+        if any(part in name for part in arguments.only):
+            _kept(result, name, folder, partial(measure, bench, shape, num_ranks, seconds))
 
 
 def _kept(

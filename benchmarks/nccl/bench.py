@@ -51,7 +51,7 @@ class Bench:
     def build(self) -> dict[str, float]:
         """How long it took, in s. Raises RuntimeError."""
         begun_s = time.monotonic()
-        # What the last part compiles, meanwhile; it waits for that, or does it again.
+        # What `story` compiles, meanwhile; it waits for that, or does it again.
         ahead = [sys.executable, "-m", "benchmarks.nccl.workload", "build"]
         with (self.folder / "build-kernels.log").open("w") as log:
             subprocess.Popen(ahead, cwd=ROOT, env=self._environment({}), stdout=log, stderr=log)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import kprof
 from benchmarks import harness
 from benchmarks.nccl.bench import Bench, OutOfTimeError
-from kprof import analysis
-from kprof.nccl.clocks import common_clock, machines_of
-from kprof.nccl.events import channels_of, resolve
-from kprof.nccl.overtaken import by_order
+from kprof.nccl.clocks import common_clock
 from kprof.nccl.plugin import build_plugin, environment_for
-from kprof.nccl.ring import rings_in
-from kprof.trace import Trace
 
 NUM_CALLS, NUM_PLANTS, EVERY = 10_000, 40, 20
 CAUSES = ("sleep", "kernel", "host")
@@ -41,12 +33,6 @@ def plants(num_ranks: int, lengths_us: tuple[int, ...]) -> list[Plant]:
         )
         for number in range(NUM_PLANTS)
     ]
-
-
-def smoke(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
-    """Whether ranks can share the GPU in this way at all, without kprof."""
-    command = bench.ranks(shape, "late", num_ranks, EVERY, seconds)
-    return bench.run(f"smoke-{shape}-{num_ranks}", command, seconds, NCCL_DEBUG="INFO")
 
 
 def right(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
@@ -107,15 +93,10 @@ def apart_by_collectives(output: Path) -> dict[str, Any]:
         for name in ("start_ns", "stop_ns")
     )
     impossible = int((b.max(axis=1) > e.min(axis=1)).sum())
-    return {"impossible": impossible, "of": len(b)} | apart(channels, {})
-
-
-def apart(channels: pd.DataFrame, machines: dict[int, int]) -> dict[str, Any]:
-    """How far apart clocks seem that are 0 apart, and the bound."""
-    found: dict[str, Any] = {}
-    alignment, note = common_clock(channels, (), frozenset(channels["rank"]), machines)
+    found: dict[str, Any] = {"impossible": impossible, "of": len(b)}
+    alignment, note = common_clock(channels, (), frozenset(channels["rank"]), {})
     if alignment is None:
-        return {"note": note}
+        return found | {"note": note}
     ends_ns = [int(channels["start_ns"].min()), int(channels["stop_ns"].max())]
     for entry in alignment.ranks:
         apart_ns = max((entry.correction_ns(at_ns) for at_ns in ends_ns), key=abs)
@@ -124,32 +105,6 @@ def apart(channels: pd.DataFrame, machines: dict[int, int]) -> dict[str, Any]:
             "bound_ns": round(entry.bound_ns, 1),
             "holds_0": abs(apart_ns) <= entry.bound_ns,
         }
-    return found
-
-
-def rings(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
-    """What the plugin writes, as it is, of some calls of both kinds: for tests. And what the clocks would be if nothing
-    said that the ranks share a GPU: by collectives alone, and through the host, too."""
-    found: dict[str, Any] = {}
-    planted = plants(num_ranks, LATE_US_IN_TURNS if shape == "processes" else LATE_US)[:12]
-    words = [":".join(map(str, plant)) for plant in planted]
-    for what, num_calls, others in (("right", 500, []), ("late", 12 * EVERY, words)):
-        folder = bench.folder / f"rings-{what}-{shape}-{num_ranks}"
-        folder.mkdir(exist_ok=True)
-        command = bench.ranks(shape, what, num_ranks, num_calls, seconds / 2, *others)
-        bench.run(
-            folder.name, command, seconds + 30, **environment_for(build_plugin(), folder, 8 << 20)
-        )
-        read = rings_in(folder)
-        ranks, _ = resolve(read)
-        channels = channels_of(read, ranks)
-        channels = channels[~by_order(channels)]
-        found[f"{what}, by collectives alone"] = apart(channels, {})
-        found[f"{what}, and through the host"] = apart(channels, machines_of(read, ranks))
-        for ring in folder.glob("nccl-*"):
-            packed = gzip.compress(ring.read_bytes())
-            (folder / f"{ring.name}.gz").write_bytes(packed)
-            ring.unlink()
     return found
 
 
@@ -263,12 +218,3 @@ def story(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str,
         "clock": alignment.method if alignment else run.manifest.alignment_note,
         "kernels": kernels.to_pylist(),
     }
-
-
-def chain(bench: Bench, shape: str, num_ranks: int, seconds: float) -> dict[str, Any]:
-    """What the first finding says where the last rank runs a Triton kernel for longer before each all-reduce."""
-    said, output = bench.record(
-        f"chain-{num_ranks}", bench.ranks(shape, "chain", num_ranks, 20), seconds
-    )
-    findings = analysis.find(analysis.Summary.of(Trace.open(output))).findings
-    return said | {"findings": [[each.sentence, *each.details] for each in findings]}

@@ -3,7 +3,6 @@
 python -m benchmarks.nccl.workload right CALLS SECONDS
 python -m benchmarks.nccl.workload late CALLS SECONDS [CALL:RANK:CAUSE:US ...]
 python -m benchmarks.nccl.workload story STEPS
-python -m benchmarks.nccl.workload chain STEPS
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import torch.distributed as dist
 
 TENSOR_FLOATS = 16384
 WARM_UPS, PROBES = 20, 20
-# About 4 ms on an H100, and 20 ms on the last rank. Divisible by 16: Triton compiles once.
-ROUNDS, SLOW = 12_000, 5
 
 
 def main() -> None:
@@ -29,8 +26,7 @@ def main() -> None:
         build()
         return
     dist.init_process_group("cpu:gloo,cuda:nccl")
-    parts = {"story": story, "chain": chain}
-    said = parts[what](int(arguments[0])) if what in parts else calls(what, arguments)
+    said = story(int(arguments[0])) if what == "story" else calls(what, arguments)
     torch.cuda.synchronize()
     if dist.get_rank() == 0:
         print(json.dumps(said), flush=True)
@@ -140,20 +136,6 @@ def story(num_steps: int) -> dict[str, Any]:
         assert float(out[0]) == group.world_size * step
     group.barrier()
     plan.close()
-    return {"steps": num_steps}
-
-
-def chain(num_steps: int) -> dict[str, Any]:
-    """Steps of a Triton kernel, which takes longer on the last rank, and NCCL's all-reduce after it."""
-    from benchmarks.nccl.smoothing import smooth
-
-    values = torch.rand(TENSOR_FLOATS, device="cuda")
-    is_last = dist.get_rank() == dist.get_world_size() - 1
-    dist.all_reduce(torch.ones_like(values))
-    for _ in range(num_steps):
-        smooth(values, ROUNDS * (SLOW if is_last else 1))
-        dist.all_reduce(values)
-        torch.cuda.synchronize()
     return {"steps": num_steps}
 
 
