@@ -1,4 +1,4 @@
-"""What draining costs the calls of a steady workload, and whether it loses anything.
+"""What draining costs the calls of a steady workload, whether it loses anything, and whether memory stays flat.
 
     python -m benchmarks.draining --device cuda:0 --seconds 60 --plain-seconds 10 [--rounds 1] [--graph] [-o FILE]
 
@@ -8,6 +8,11 @@ graph. First for `--plain-seconds` into an arena that holds all of them. Then, `
 change with time, so a drained run is compared with the undrained ones before and after it. The
 length of a call is what passes on its stream from its first launch to its last: events of the
 runtime on a GPU, the clock on the CPU target.
+
+    nice python -m benchmarks.draining --seconds 1800 --events-per-second 80000    half an hour on the CPU target
+
+Exits with 1 where a drained run has lost an event, or where the memory of the last third of it is more than 5 % and
+16 MiB above that of the second third (the first third is for buffers to grow).
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from typing import Any
 
 import kprof
 from benchmarks import harness
-from benchmarks.harness import captured, show_and_write
+from benchmarks.harness import captured, resident_bytes, show_and_write
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import arch_of_device, describe_device, target_of_device
@@ -50,6 +55,10 @@ LAUNCHES_PER_CALL = 5
 MARKS = 20
 _PLAIN_ARENA_BYTES = 2 << 30
 _DRAINED_ARENA_BYTES = 64 << 20
+_ALLOWED_GROWTH = 1.05
+_ALLOWED_BYTES = 16 << 20
+# A shorter run says nothing of memory.
+_LEAST_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -105,13 +114,15 @@ def run(
             def eager() -> None:
                 work.call(recorder)
 
-            moments = _pace(
-                work, captured(eager).replay if arguments.graph else eager, recorder, seconds
-            )
+            call = captured(eager).replay if arguments.graph else eager
+            moments, memory = _pace(work, call, recorder, seconds)
             gpu.synchronize(work.device)
             lengths_us = [gpu.elapsed_us(begin, end) for begin, end in moments]
         counts = Trace.open(output).ranks[0].counts
     num_emitted = len(lengths_us) * work.num_events
+    third = len(memory) // 3
+    before, after = max(memory[third : 2 * third] or memory), max(memory[2 * third :])
+    is_flat = after <= max(before * _ALLOWED_GROWTH, before + _ALLOWED_BYTES)
     return {
         "seconds": seconds,
         "calls": len(lengths_us),
@@ -122,16 +133,22 @@ def run(
         "events_per_second": round(num_emitted / seconds),
         "median_us": round(statistics.median(lengths_us), 2),
         "p90_us": round(sorted(lengths_us)[9 * (len(lengths_us) - 1) // 10], 2),
+        "most_memory_mib": {"second third": before >> 20, "last third": after >> 20},
+        "is_flat": is_flat or len(memory) < _LEAST_SECONDS,
     }
 
 
 def _pace(
     work: Work, call: Callable[[], None], recorder: Recorder, seconds: float
-) -> list[tuple[Any, Any]]:
+) -> tuple[list[tuple[Any, Any]], list[int]]:
+    """The moments before and after each call, and the memory second by second."""
     calls_per_second = work.events_per_second / work.num_events
     moments: list[tuple[Any, Any]] = []
+    memory: list[int] = []
     begin_s = time.monotonic()
     while (elapsed_s := time.monotonic() - begin_s) < seconds:
+        if elapsed_s >= len(memory):
+            memory.append(resident_bytes())
         if len(moments) > elapsed_s * calls_per_second:
             time.sleep(0.0002)
             continue
@@ -139,10 +156,10 @@ def _pace(
         call()
         moments.append((begin, gpu.note_moment(work.device)))
         recorder.step()
-    return moments
+    return moments, memory
 
 
-def main() -> None:
+def main() -> int:
     parser = harness.options(__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=10)
@@ -173,7 +190,9 @@ def main() -> None:
         "median_percent": round(statistics.median(percents), 2),
     }
     show_and_write(result, arguments.output)
+    is_right = all(each["recorded"] == each["emitted"] and each["is_flat"] for each in drained)
+    return 0 if is_right else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -17,11 +17,10 @@ from kprof.analysis import Finding
 from kprof.analysis.findings.kinds import named
 
 SMALL = {
-    "decode_throughput": ["--records", "200000", "--repeats", "1"],
+    "finishing": ["--events", "200000", "--repeats", "1"],
     "analysis_scale": ["--events", "50000", "--ranks", "2", "--only", "report"],
     "launch_cost": ["--launches", "10", "--repeats", "2"],
     "explanation_accuracy": ["--cases", "3", "--seed", "1"],
-    "soak": ["--seconds", "1"],
     "draining": ["--seconds", "1", "--plain-seconds", "1", "--blocks", "4", "--events-per-second", "9000"],
     "planted_hangs": ["--hangs", "1", "--slow", "1"],
 }  # fmt: skip

@@ -42,7 +42,8 @@ def test_the_readmes_commands_work_in_a_fresh_checkout(
         pytest.skip("needs make, and git's list of the files of a checkout")
     folder = checkout(tmp_path / "kprof")
     try:
-        rows = typed(folder, PYTHONPATH=str(torch_of_the_tests(tmp_path / "torch")))
+        torch = torch_of_the_tests(tmp_path / "torch")
+        rows = typed(folder, commands_of_readme(), PYTHONPATH=str(torch))
     except subprocess.CalledProcessError as error:
         said = f"{error.stdout}\n{error.stderr}"
         if any(words in said for words in NO_INDEX):
