@@ -24,13 +24,22 @@ _SLEEP_CYCLES = 1_500_000
 Work = Callable[[], object]
 
 
-def options(description: str | None) -> argparse.ArgumentParser:
-    """A parser with `--output FILE`, which `show_and_write` takes."""
+def options(description: str | None, *, has_folder: bool = False) -> argparse.ArgumentParser:
+    """A parser with `--output FILE`, which `show_and_write` takes, or with FOLDER, which is made where there is none."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", "--json", "-o", type=Path, help="write the figures here")
+    if has_folder:
+        parser.add_argument("folder", type=_made, help="everything is left here")
+    else:
+        parser.add_argument("--output", "--json", "-o", type=Path, help="write the figures here")
     return parser
+
+
+def _made(name: str) -> Path:
+    folder = Path(name).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def context(command: str, device: str = "") -> dict[str, Any]:

@@ -10,7 +10,6 @@ the script works.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib
 import json
@@ -25,9 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import show_and_write
+from benchmarks import harness
 from benchmarks.runs import Runs
-from benchmarks.single_gpu_runs import CAPTURES, workload
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.capture.directory import Capture
@@ -39,13 +37,24 @@ LIMIT_S = 120
 LANES = 3
 # Calls of each: few, because a recording of skinny_gemm has up to 65,000 events a call.
 REPEATS = {"moe_align_sort": 3, "rms_norm_fp8": 3, "swiglu_fp8": 2, "skinny_gemm": 2}
-# Variants of a step, which its report need not name.
-LEFT_OUT = (
-    "moe_align_sort-dcp-hot",
-    "skinny_gemm-specialised-4-2",
-    "skinny_gemm-specialised-2-4",
-    "skinny_gemm-specialised-2-2-tokens",
-)
+GEMM = "skinny_gemm --tokens 8 --rows 2304 --depth 16384"
+# The ladders of the kernels for one GPU, first step first.
+CAPTURES = {
+    "moe_align_sort-single_block": "moe_align_sort --variant single_block --tokens 8192",
+    "moe_align_sort-dcp": "moe_align_sort --variant dcp --tokens 262144",
+    "moe_align_sort-chained": "moe_align_sort --variant chained --tokens 262144",
+    "moe_align_sort-chained-hot": "moe_align_sort --variant chained --tokens 262144 --hot 0.5",
+    **{
+        f"{kernel}-{name}": f"{kernel} --variant {name} --rows 512"
+        for kernel, third in (("rms_norm_fp8", "shared"), ("swiglu_fp8", "packed"))
+        for name in ("pointwise", "vectors", third, "tuned")
+    },
+    **{
+        f"skinny_gemm-{name}": f"{GEMM} --variant {name}"
+        for name in ("tiled", "split_k", "tuned", "direct", "ring", "groups")
+    },
+    "skinny_gemm-specialised-2-2": f"{GEMM} --variant specialised --producers 2 --slots 2",
+}
 # The ladders of the collectives, first step first; the last of two equal options counts.
 ALL_TO_ALL = "--shape 256,8,7168,256 --skew 3 --skew-rank 1 --repeats 4"
 ALL_REDUCE = "--numel 32768 --repeats 20"
@@ -81,7 +90,7 @@ Plan({target!r}).prepare_recording()
 def steps(num_ranks: int = 1) -> list[str]:
     """The names of the recordings, without the device, each ladder in order."""
     if num_ranks == 1:
-        return [name for name in CAPTURES if name not in LEFT_OUT]
+        return list(CAPTURES)
     return [
         f"{kernel}-{each}" for kernel, (_, variants) in COLLECTIVES.items() for each in variants
     ]
@@ -100,7 +109,8 @@ def command_of(name: str, target: str) -> list[str]:
         module = ["-m", f"instrumented_kernels.{kernel}", "--variant", name.partition("-")[2]]
         return ["python", *module, *COLLECTIVES[kernel][0].split(), "--target", target, *small]
     repeats = ["--repeats", str(REPEATS[kernel]), "--target", target]
-    return ["python", *workload(name), *repeats, *(small or ["--graph"])]
+    module = ["-m", *f"instrumented_kernels.{CAPTURES[name]}".split()]
+    return ["python", *module, *repeats, *(small or ["--graph"])]
 
 
 def build(run: Runs, target: str) -> None:
@@ -185,15 +195,11 @@ def toolchain(target: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = harness.options(__doc__, has_folder=True)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     arguments = parser.parse_args()
-    out: Path = arguments.folder.absolute()
-    out.mkdir(parents=True, exist_ok=True)
+    out: Path = arguments.folder
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         run = Runs(Path(scratch), LIMIT_S)
@@ -205,7 +211,7 @@ def main() -> None:
         recorded = [name for name in wanted if (run.folder / f"{name}.kprof").exists()]
         (out / "index.toml").write_text("\n".join(keep(run, name, out) for name in recorded))
         paths = [path for name in recorded for path in out.glob(f"{name}-*x*.kprof")]
-        show_and_write(ladders(paths), out / "ladders.json")
+        harness.show_and_write(ladders(paths), out / "ladders.json")
         run.lines.append(f"{len(recorded)} of {len(wanted)}, {time.monotonic() - begin:.0f} s")
         run.pack(out)
 

@@ -10,7 +10,7 @@ from needed import require_triton
 
 require_triton()
 
-from benchmarks.triton_runs import times_in  # noqa: E402
+from benchmarks.gpu_runs import times_in  # noqa: E402
 from in_process import run_kprof  # noqa: E402
 from instrumented_kernels.triton_collectives.__main__ import times_text  # noqa: E402
 from kprof.trace import Trace  # noqa: E402

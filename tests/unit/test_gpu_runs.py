@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import recordings, two_gpu_runs
+from benchmarks import gpu_runs, recordings
 from benchmarks.runs import Runs
-from benchmarks.single_gpu_runs import CAPTURES, KERNELS, PARTS, STEPS, TEST_FILE, workload
 
 
 def test_a_part_that_fails_ends_nothing(tmp_path: Path) -> None:
@@ -44,15 +43,6 @@ def parsed(module: str, options: Sequence[str]) -> dict[str, Any]:
     return command.make_context(module, list(options)).params
 
 
-@pytest.mark.parametrize("name", CAPTURES)
-def test_captures_are_of_workloads_that_exist(name: str) -> None:
-    """Every option is one that the workload has."""
-    _, module, *options = workload(name)
-    known = parsed(module, [*options, "--target", "cuda", "--graph"])
-    assert known["graph"]
-    assert known["target"] == "cuda"
-
-
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 def test_recordings_are_of_every_step_of_the_ladders(target: str) -> None:
     found = set()
@@ -62,7 +52,7 @@ def test_recordings_are_of_every_step_of_the_ladders(target: str) -> None:
         assert python == "python"
         assert known["graph"] == (target == "cuda")
         found.add((module.split(".")[-1], known["variant"]))
-    for kernel in KERNELS:
+    for kernel in recordings.REPEATS:
         plan = importlib.import_module(f"instrumented_kernels.{kernel}.plan")
         assert {variant for of, variant in found if of == kernel} == set(plan.VARIANTS)
 
@@ -92,10 +82,10 @@ def test_a_ladder_has_each_promise_beside_the_next_step() -> None:
     assert "gained" not in last
 
 
-@pytest.mark.parametrize("part", two_gpu_runs.PARTS)
-def test_parts_of_a_run_on_two_gpus_are_modules_that_exist(part: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", gpu_runs.PARTS)
+def test_parts_of_a_run_on_gpus_are_modules_that_exist(part: str, tmp_path: Path) -> None:
     for target in ("cuda", "cpu"):
-        for _, arguments in two_gpu_runs.commands(part, tmp_path, target):
+        for _, arguments in gpu_runs.commands(part, tmp_path, target):
             modules = [name for option, name in pairwise(arguments) if option == "-m"]
             assert all(importlib.util.find_spec(name) for name in modules if name != "gpu")
 
@@ -140,11 +130,3 @@ def test_only_one_workload_at_a_time_has_the_gpu(
         assert "BlockingIOError" in run("held", ["-m", "instrumented_kernels.call_ledger"])
         assert run("other", ["-c", "print('free')"]) == "free\n"
     assert run("free", ["-m", "instrumented_kernels.call_ledger"]) == "imported\n"
-
-
-def test_every_test_on_gpus_is_in_one_part() -> None:
-    """pytest's -k by the names of workloads, as the parts have them."""
-    text = (Path(__file__).parents[2] / TEST_FILE).read_text()
-    assert all(f'"{kernel} ' in text or f'f"{kernel} ' in text for kernel in KERNELS)
-    assert all(f'"{step}"' in text for step in STEPS)
-    assert len(PARTS) == len(STEPS) + len(KERNELS)
