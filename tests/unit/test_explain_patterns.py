@@ -1,7 +1,7 @@
 """Patterns from a machine that shares nothing with the simulator: the first finding is what was planted, or silence.
 
 A case of each class in which conclusions once went wrong (the benchmark has their rates), and the plants of
-`benchmarks/plants` on a machine, not on two GPUs.
+`patterns/planted_calls.py` on a machine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ from enum import Enum
 import pytest
 
 from benchmarks.conclusion_classes import judge
+from kprof.analysis.findings import explain_trace
+from kprof.analysis.findings.finding import Kind
+from patterns.cases import PATTERNS, Pattern
+from patterns.classes import CLASSES
+from patterns.machine import Await, Machine, Put, Steps, Track, Work
 from patterns.planted_calls import (
     BALANCED,
     CALLS,
@@ -25,11 +30,6 @@ from patterns.planted_calls import (
     is_right,
     plan_of,
 )
-from kprof.analysis.findings import explain_trace
-from kprof.analysis.findings.finding import Kind
-from patterns.cases import PATTERNS, Pattern
-from patterns.classes import CLASSES
-from patterns.machine import Await, Machine, Put, Steps, Track, Work
 
 pytestmark = pytest.mark.slow
 OF_TWO_CAUSES = ("two causes", "a straggler beside launch skew")

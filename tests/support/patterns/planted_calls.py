@@ -86,7 +86,7 @@ def has_uneven_starts_without(plant: str, is_uneven: bool) -> bool:
 
 def plan_of(plant: str, is_uneven: bool, call: int) -> CallPlan:
     """The plan of a call; uneven starts are the same ones with a plant and without."""
-    plan = PLANTS.get(plant, lambda _call: CallPlan())(call)
+    plan = PLANTS[plant](call) if plant in PLANTS else CallPlan()
     if not is_uneven:
         return plan
     more = np.random.default_rng([5, call]).integers(0, _UNEVEN_NS, 2)
