@@ -25,7 +25,6 @@ from patterns.planted_calls import (
     PLANTS,
     SLOW_CALLS,
     CallPlan,
-    Section,
     has_uneven_starts_without,
     is_right,
     plan_of,
@@ -78,7 +77,7 @@ ITEM_NS = 18_000
 
 
 def exchange(plan: CallPlan, stall_ns: int, me: Track) -> Steps:
-    """What kernel.hip does, and a first look of block 2 of rank 1 that takes longer than usual."""
+    """Each block pushes what it computes and sums what comes, and a first look of block 2 of rank 1 that takes longer than usual."""
     factor, other = plan.rounds[me.rank, me.block], 1 - me.rank
     for item in range(plan.items[me.rank, me.block]):
         yield Work("math", ITEM_NS * factor)
@@ -92,10 +91,9 @@ def exchange(plan: CallPlan, stall_ns: int, me: Track) -> Steps:
 
 @functools.cache
 def run(plant: str, is_uneven: bool = False, stall_ns: int = 0) -> Machine:
-    section = Section(plant, is_uneven, 0)
     machine = Machine(2, seed=3, noise=0.02, travel_ns=900, num_blocks=NUM_BLOCKS)
     for call in range(CALLS):
-        plan = plan_of(section, call)
+        plan = plan_of(plant, is_uneven, call)
         tracks = [Track(rank, block) for rank in range(2) for block in range(NUM_BLOCKS)]
         late = {rank: float(ns) for rank, ns in enumerate(plan.late_ns)}
         stall_of_call_ns = stall_ns if call == SLOW_CALLS[0] else 0
@@ -109,8 +107,8 @@ def test_a_plant_is_first_and_worth_what_it_costs(plant: str, is_uneven: bool) -
     """What a rank starts late by chance is not what a slow rank costs."""
     machine = run(plant, is_uneven)
     first = explain_trace(machine.trace()).findings[0]
-    assert is_right(plant, first, 0), first
-    without = run(BALANCED, has_uneven_starts_without(Section(plant, is_uneven, 0)))
+    assert is_right(plant, first), first
+    without = run(BALANCED, has_uneven_starts_without(plant, is_uneven))
     gain = sum(machine.lengths) - sum(without.lengths)
     assert first.gain_ns == pytest.approx(gain, rel=0.05)
 
@@ -120,7 +118,7 @@ def test_a_look_that_stalls_long_after_its_data_came_is_no_slow_link(stall_ns: i
     plant = "3 of 12 launches"
     machine = run(plant, stall_ns=stall_ns)
     (first,) = explain_trace(machine.trace()).findings
-    assert is_right(plant, first, 0), first
+    assert is_right(plant, first), first
     gain = sum(machine.lengths) - sum(run(BALANCED).lengths)
     assert first.gain_ns == pytest.approx(gain, rel=0.05)
 
