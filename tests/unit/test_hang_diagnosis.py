@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 
 from kprof.hangs.diagnosis import Diagnosis, Kind, diagnose
-from kprof.hangs.graph import components
 from kprof.hangs.report import describe, lines_of, make_report
 from kprof.hangs.state import (
     Call,
@@ -268,14 +267,4 @@ def test_a_report_has_the_root_the_waits_and_the_ranks() -> None:
         "  rank 1 block 0 in wait for rank 0, slot 7 (call 4 of combine)",
         "  rank 0: running, 5 launches",
         "  rank 1: running, 5 launches",
-    ]
-
-
-def test_components_come_after_what_they_lead_to() -> None:
-    edges = {1: [2], 2: [3], 3: [2, 4], 4: [], 5: [1]}
-    assert [set(each) for each in components([5, 1, 2, 3, 4], edges.__getitem__)] == [
-        {4},
-        {2, 3},
-        {1},
-        {5},
     ]

@@ -90,26 +90,6 @@ def test_ranks_inside_a_plane_have_more_neighbors_and_not_more_items() -> None:
     assert "items" not in (found.rest.below or "")
 
 
-def test_ranks_of_a_mesh_with_more_neighbors_have_no_more_items() -> None:
-    """Two of eight ranks send to six others, the rest to three, and not back."""
-    peers = {
-        rank: [(rank + i) % 8 for i in range(1, 7 if rank in (0, 5) else 4)] for rank in range(8)
-    }
-
-    def body(me: Track) -> Steps:
-        for peer in peers[me.rank]:
-            yield Work("load", 500)
-            yield Put("push", peer, me.block, 150)
-        for rank in range(8):
-            if me.rank in peers[rank]:
-                yield Await("pull", rank, me.block)
-                yield Work("sum", 300)
-
-    found = found_by(body, num_ranks=8, num_blocks=4, num_calls=6)
-    assert [finding.sentence for finding in found.findings] == []
-    assert "items" not in (found.rest.below or "")
-
-
 def test_beside_a_slow_rank_of_a_mesh_the_one_with_most_neighbors_has_no_more_items() -> None:
     """Three by three ranks without a way around: four neighbors in the middle, two in a corner."""
 
@@ -266,14 +246,6 @@ def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> 
 def test_one_call_says_nothing_about_others() -> None:
     (finding,) = found_in(1, Cause(Kind.MORE_ITEMS, 1.0, (1.0,), ranks=(3,))).findings
     assert finding.when is When.ONCE
-
-
-def test_what_all_ranks_have_hides_no_finding_and_no_gain_is_more_than_the_run() -> None:
-    (finding,) = analysed("all_to_all-pipelined-4xH200-skew3-264blocks").found.findings
-    assert (finding.kind.name, finding.ranks) == ("uneven_work", (3,))
-    found = analysed("all_reduce-oneshot-2xH200-torch_profiler").found
-    low, high = found.findings[0].interval_ns
-    assert 0 <= low < high <= found.total_ns
 
 
 def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.cache import CACHE_VARIABLE
-from kprof.devices.dependencies import needs_of
 from kprof.devices.record import Target
 from kprof.devices.targets import find_compiler
 from kprof.errors import BuildError
@@ -98,13 +97,6 @@ def test_a_source_that_does_not_compile_shows_its_error_and_not_warnings(tmp_pat
         build_library(source, BuildOptions(sanitizers=()))
     assert "missing" in str(refused.value)
     assert "many words" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "rules", ["out.o : a.h b\\ c.h \\\n  d$$.h", "out.o: a.h \\\n b\\ c.h d$$.h"]
-)
-def test_the_lists_of_all_compilers_are_read(rules: str) -> None:
-    assert [Path(path).name for path in needs_of(rules, []).read] == ["a.h", "b c.h", "d$.h"]
 
 
 @pytest.mark.native

@@ -11,9 +11,7 @@ from kprof.capture.directory import Capture
 from kprof.recording.launcher.record import RecordRequest, record
 from kprof.recording.rank.overhead import (
     KernelTiming,
-    LaunchTimer,
     compare_runs,
-    read_timings,
 )
 
 # A clock that only this workload turns: what recording costs is what it says, whatever else runs.
@@ -57,13 +55,6 @@ def test_the_median_rank_speaks_and_a_kernel_missing_in_a_run_is_left_out() -> N
     assert [entry.kernel for entry in overhead.kernels] == ["a"]
     assert overhead.percent == pytest.approx(0.0)
     assert compare_runs([run({}), run({})], [run({}), run({})]) is None
-
-
-def test_a_timer_keeps_the_median_from_launch_to_launch(tmp_path: Path) -> None:
-    timer = LaunchTimer(tmp_path, 3, "cpu")
-    timer._moments = [("a", 0), ("b", 5_000), ("a", 6_000), ("a", 106_000), ("b", 113_000)]
-    timer.finish()
-    assert read_timings(tmp_path) == [KernelTiming("a", 3, 7.0), KernelTiming("b", 1, 1.0)]
 
 
 def test_the_four_runs_find_what_recording_costs(tmp_path: Path) -> None:

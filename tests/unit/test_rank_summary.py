@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kprof import analysis
 from kprof.analysis import Summary
-from kprof.capture import footers
 from kprof.capture.checksums import Checksums
-from kprof.capture.database import locked_database
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.names import summary_file_name
 from kprof.capture.rank_summary import (
     stored_summaries,
     summarise_file,
-    track_slices,
     write_summary,
 )
 from kprof.trace import Trace
@@ -189,27 +185,6 @@ def test_a_summary_of_other_events_is_not_believed(tmp_path: Path) -> None:
     assert stored_summaries(Capture(capture.path, larger, Checksums(), {})) == {}
 
 
-def test_footers_are_read_at_once_and_of_a_damaged_one_by_halves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A database takes longer to make than a footer to read."""
-    capture = small(4).write(tmp_path / "run.kprof")
-    last = summaries_of(capture)[-1]
-    asked: list[int] = []
-
-    def counted(files: Sequence[Path]) -> Any:
-        asked.append(len(files))
-        return locked_database(files)
-
-    monkeypatch.setattr(footers, "locked_database", counted)
-    assert len(Trace.open(capture.path).summarised_ranks) == 4
-    assert asked == [8]
-    asked.clear()
-    last.write_bytes(b"PAR1 no PAR1")
-    assert len(Trace.open(capture.path).summarised_ranks) == 3
-    assert asked == [8, 4, 4, 2, 2, 1, 1]
-
-
 def test_few_events_are_summarised_where_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,24 +197,6 @@ def test_few_events_are_summarised_where_they_are_read(
     summary = Summary.of(trace)
     for analyse, table in zip(ANALYSES, apart, strict=True):
         assert analyse(summary).equals(table), analyse.__name__
-
-
-@pytest.mark.parametrize("launches", [range(1), range(2), range(3), range(0, 70, 7)])
-def test_slices_hold_every_event_once(launches: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    import duckdb
-
-    monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", 40)
-    numbers = list(launches)
-    launch = np.repeat(numbers, 100 // len(numbers) + 1)[:100]
-    con = duckdb.connect()
-    con.register("events", pa.table({"launch": launch, "block": np.arange(100) % 9}))
-    counts = [
-        con.execute(f"SELECT count(*) FROM events WHERE {where}").fetchall()[0][0]
-        for where in track_slices(100, numbers)
-    ]
-    assert len(counts) == 3
-    assert sum(counts) == 100
-    assert max(counts) < 60
 
 
 def test_large_ranks_are_summarised_in_slices(

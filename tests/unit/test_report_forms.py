@@ -108,17 +108,6 @@ def test_json_holds_every_documented_table(uneven: Report) -> None:
     assert all(tables[name] for name in needed)
 
 
-def test_what_pictures_show_is_read_for_a_page_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    for read in ("activity", "presence", "longest_spans", "spans_of_tracks", "spans_of_ranks"):
-        monkeypatch.setattr(f"kprof.report.model.{read}", None)
-    report = reports.build(simulate(Plant(num_ranks=2, tokens_of={1: 3.0})))
-    assert report.findings
-    for text in (reports.to_json(report), reports.render_markdown(report), terminal_text(report)):
-        assert text
-    with pytest.raises(TypeError):
-        to_html(report)
-
-
 def test_building_tells_its_progress() -> None:
     heard: list[float] = []
     reports.build(

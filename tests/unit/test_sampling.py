@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ assert _SPEC.loader is not None
 conftest = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(conftest)
 
-COMMITS = [f"commit {number}" for number in range(40)]
+COMMITS = [hashlib.sha1(bytes([number])).hexdigest() for number in range(60)]
 DEAR = sorted(conftest.dear_tests())
 NAMES = ["plain", *(f"sampled[{case}]" for case in range(30)), *DEAR]
 # A fixture that tests of a file share, and a test that is cheap beside it.
