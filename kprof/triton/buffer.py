@@ -27,7 +27,7 @@ from kprof.devices import captures
 from kprof.devices.build import DELAYS_VARIABLE
 from kprof.devices.on_use import torch
 from kprof.errors import RecorderError
-from kprof.recording.launches.launch_buffer import LaunchBuffer
+from kprof.recording.launches.launch_buffer import LaunchBuffer, new_tuple
 from kprof.recording.rank.null_recorder import AnyRecorder
 from kprof.recording.rank.process import process_records
 from kprof.recording.rank.process import recorder as process_recorder
@@ -42,6 +42,7 @@ _HIGH_BITS: Final = 29
 OPTIONS_SHIFT: Final = 8
 # Where the first block begins in the options.
 FIRST_BLOCK_SHIFT: Final = 2
+_HIGH_SHIFT: Final = _LOW_BITS + 1
 _TAG: Final = 1 << 62 | 1
 
 # The first launch, which opens the recorder, may come while another thread captures a graph.
@@ -103,7 +104,7 @@ def buffer(
     the current device unless given. Raises RecorderError for a grid that is not numbers.
     """
     active = process_recorder(device=_device()) if recorder is None else recorder
-    num_programs = _num_programs(grid)
+    num_programs = grid if type(grid) is int else _num_programs(grid)
     launch = active.launch(
         kernel,
         regions.table,
@@ -118,29 +119,31 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     """The argument for a kernel from what `Recorder.launch` returned; None for a null buffer."""
     if launch.arena == 0:
         return None
+    _look_at_triton()
+    return new_tuple(Buffer, (*words_of(launch), build_name(regions.table, num_warps)))
+
+
+@cache
+def _look_at_triton() -> None:
     leave_tuning_alone(Buffer)
     look_at_compilations()
-    return Buffer(*words_of(launch), build_name(regions.table, num_warps))
 
 
 Words = tuple[int, int, int, int]
 
 
 def words_of(launch: LaunchBuffer) -> Words:
-    """The numbers of a Buffer."""
-    options = launch.options | launch.first_block << FIRST_BLOCK_SHIFT
+    """The numbers of a Buffer: in one expression, because this runs before every launch."""
+    arena, number, first, tracks, reserved, per_cursor, cursors, options, first_block = launch
+    high = cursors | options << OPTIONS_SHIFT | first_block << OPTIONS_SHIFT + FIRST_BLOCK_SHIFT
+    assert (number | first | reserved) >> _LOW_BITS == 0
+    assert (high | tracks | per_cursor) >> _HIGH_BITS == 0
     return (
-        launch.arena | 1,
-        _word(launch.launch, launch.num_cursors | options << OPTIONS_SHIFT),
-        _word(launch.first_chunk, launch.tracks_per_block),
-        _word(launch.num_reserved, launch.chunks_per_cursor),
+        arena | 1,
+        _TAG | number << 1 | high << _HIGH_SHIFT,
+        _TAG | first << 1 | tracks << _HIGH_SHIFT,
+        _TAG | reserved << 1 | per_cursor << _HIGH_SHIFT,
     )
-
-
-def _word(low: int, high: int) -> int:
-    assert low >> _LOW_BITS == 0
-    assert high >> _HIGH_BITS == 0
-    return _TAG | low << 1 | high << (_LOW_BITS + 1)
 
 
 def build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
