@@ -6,7 +6,6 @@ import grp
 import os
 import pwd
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -70,44 +69,48 @@ def thesis(tmp_path: Path) -> Path:
     return folder
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
+RECORDING = """mkdir {0}
+echo '{{"type": "begun", "command": [], "created_utc": "", "num_procs": 1}}' > {0}/said
+echo '{{"type": "memory"}}' >> {0}/said
+echo '{{"type": "started", "rank": 0, "pid": {1}, "host": ""}}' > {0}/rank-00000.said
+echo '{{"version": 1, "save_signal": 9, "ranks": [{{"rank": 0, "pid": {1}}}]}}' > {0}/hang.json
+head -c 4096 /dev/zero > {0}/rank-00000.live
+echo x > {0}/rank-00000.waits; chmod -R a+rwX {0}"""
+# Of a path, a process, and what must not be touched.
+PLANTS = {
+    "pipe": "mkfifo {0}",
+    "zeros": "ln -s /dev/zero {0}",
+    "link": "ln -s {2} {0}",
+    "nowhere": "ln -s {2}/new {0}",
+    "no text": "printf '\\377\\376\\200' > {0}",
+    "folder": "mkdir {0}; touch {0}/x",
+    "open folder": "mkdir {0}; chmod 777 {0}",
+    "set-uid shell": "cp /bin/sh {0}; chmod 4755 {0}",
+    "recording": RECORDING,
+    "linked recording": RECORDING + "; ln -sf {2}/rank-00000.waits {0}",
+}
+# Names of sockets are short.
+BIND = f"""cd $(dirname {{0}}); {sys.executable} -c "
+import socket; socket.socket(socket.AF_UNIX).bind('$(basename {{0}})')" """
+PLANTS_OF_OURS = PLANTS | {"socket": BIND, "dangling": "ln -s nowhere {0}"}
+FILES = ("pipe", "zeros", "link", "dangling", "socket", "no text", "set-uid shell")
+LINKS = FILES[:5]
 
 
-def _zeros(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _link(path: Path) -> None:
-    path.symlink_to("/etc/passwd")
-
-
-def _dangling(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-def _socket(path: Path) -> None:
-    # Names of sockets are short.
-    here = Path.cwd()
-    os.chdir(path.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path.name)
-    finally:
-        os.chdir(here)
-
-
-def _no_text(path: Path) -> None:
-    path.write_bytes(b"\xff\xfe\x00\x80")
-
-
-def _set_uid_shell(path: Path) -> None:
-    shutil.copy("/bin/sh", path)
-    path.chmod(0o4755)
-
-
-LINKS = (_fifo, _zeros, _link, _dangling, _socket)
-PLANTS = (*LINKS, _no_text, _set_uid_shell)
+def plant(
+    name: str, path: Path, thesis: Path = Path("/etc/passwd"), pid: int = 1, user: int | None = None
+) -> None:
+    """As ourselves, or as another user."""
+    done = subprocess.run(
+        ["sh", "-c", PLANTS_OF_OURS[name].format(path, pid, thesis)],
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # Shared memory
@@ -143,13 +146,13 @@ def state_of(path: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(
-    "plant", [pytest.param(_others, marks=needs_root), _open_to_all, _link_to_own, *PLANTS]
+    "make", [pytest.param(_others, marks=needs_root), _open_to_all, _link_to_own, *FILES]
 )
 def test_a_planted_directory_in_memory_is_not_used(
-    plant: Callable[[Path], None], memory: Path, run: Path
+    make: Callable[[Path], None] | str, memory: Path, run: Path
 ) -> None:
     root = memory / f"kprof-{os.geteuid()}-v2"
-    plant(root)
+    make(root) if callable(make) else plant(make, root)
     before = state_of(root), sorted(memory.rglob("*"))
     assert make_memory(run)
     assert memory_of(run) == run
@@ -176,16 +179,14 @@ def test_the_memory_of_a_recording_is_for_its_user_alone(memory: Path, run: Path
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_what_is_planted_in_our_memory_ends_nothing(
-    plant: Callable[[Path], None], memory: Path, run: Path
-) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_planted_in_our_memory_ends_nothing(name: str, memory: Path, run: Path) -> None:
     """A workload of this user may write anything there."""
     make_memory(run)
     folder = memory_of(run)
     assert folder is not None
     (folder / "directory").unlink()
-    plant(folder / "directory")
+    plant(name, folder / "directory")
     remove_garbage()
     assert not folder.exists()
 
@@ -231,15 +232,15 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("plant", LINKS)
+@pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recording_with_links_and_pipes_is_refused(
-    name: str, plant: Callable[[Path], None], memory: Path, run: Path
+    name: str, link: str, memory: Path, run: Path
 ) -> None:
     begin_journal(run, Begun((), "", 1))
     say(run, None, Memory())
     (run / name).unlink(missing_ok=True)
-    plant(run / name)
+    plant(link, run / name)
     with pytest.raises(CorruptCaptureError, match="link or not a regular file"):
         recover(run)
     # Without its journal nobody knows that it is under way.
@@ -384,12 +385,10 @@ def test_a_folder_whose_name_ends_like_a_recording_is_not_deleted(
     assert (essay / "said").read_bytes() == APP
 
 
-@pytest.mark.parametrize("plant", LINKS)
-def test_a_planted_temporary_file_is_not_written_through(
-    plant: Callable[[Path], None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", LINKS)
+def test_a_planted_temporary_file_is_not_written_through(name: str, tmp_path: Path) -> None:
     output = tmp_path / "run.pftrace"
-    plant(tmp_path / f".run.pftrace.{os.getpid()}.tmp")
+    plant(name, tmp_path / f".run.pftrace.{os.getpid()}.tmp")
     with replacing(output, force=False) as file:
         file.write(b"trace")
     assert output.read_bytes() == b"trace"
@@ -422,10 +421,10 @@ def test_the_build_cache_is_for_its_user_alone(
 
 
 @pytest.mark.parametrize(
-    "plant", [pytest.param(_others, marks=needs_root), _open_to_all, _link_to_own, "folder"]
+    "make", [pytest.param(_others, marks=needs_root), _open_to_all, _link_to_own, None]
 )
 def test_a_build_that_others_could_have_made_is_not_run(
-    plant: Callable[[Path], None] | str,
+    make: Callable[[Path], None] | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -433,8 +432,8 @@ def test_a_build_that_others_could_have_made_is_not_run(
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setenv(CACHE_VARIABLE, str(cache))
-    if callable(plant):
-        plant(cache / f"user-{os.geteuid()}")
+    if make:
+        make(cache / f"user-{os.geteuid()}")
     else:
         cache.chmod(0o777)
     found = cache_dir()
@@ -487,7 +486,7 @@ def test_hang_and_watch_refuse_what_recover_refuses(
 ) -> None:
     make_memory(run)
     (run / "rank-00000.live").write_bytes(bytes(64))
-    _zeros(run / "rank-00000.said")
+    plant("zeros", run / "rank-00000.said")
     for command in ("hang", "watch", "recover"):
         assert kprof_cli.main.run([command, str(run)]) == 1, command
         (said,) = capfd.readouterr().err.splitlines()
@@ -517,40 +516,6 @@ def test_a_capture_that_a_killed_replacement_left_is_named_and_kept(
 # Another user of the machine, in a folder where all can write
 
 
-RECORDING = """mkdir {0}
-echo '{{"type": "begun", "command": [], "created_utc": "", "num_procs": 1}}' > {0}/said
-echo '{{"type": "memory"}}' >> {0}/said
-echo '{{"type": "started", "rank": 0, "pid": {1}, "host": ""}}' > {0}/rank-00000.said
-echo '{{"version": 1, "save_signal": 9, "ranks": [{{"rank": 0, "pid": {1}}}]}}' > {0}/hang.json
-head -c 4096 /dev/zero > {0}/rank-00000.live
-echo x > {0}/rank-00000.waits; chmod -R a+rwX {0}"""
-PLANTED_BY_SHELL = {
-    "pipe": "mkfifo {0}",
-    "zeros": "ln -s /dev/zero {0}",
-    "link": "ln -s {2} {0}",
-    "nowhere": "ln -s {2}/new {0}",
-    "folder": "mkdir {0}; touch {0}/x",
-    "open folder": "mkdir {0}; chmod 777 {0}",
-    "set-uid shell": "cp /bin/sh {0}; chmod 4755 {0}",
-    "recording": RECORDING,
-    "linked recording": RECORDING + "; ln -sf {2}/rank-00000.waits {0}",
-}
-
-
-def mallory(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell as another user."""
-    return subprocess.run(
-        ["sh", "-c", command],
-        user=OTHER_USER,
-        group=OTHER_USER,
-        extra_groups=[],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder like /tmp, which also takes the place of /dev/shm; `tmp_path` has its place before that."""
@@ -575,11 +540,6 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def plant_as_other(name: str, path: Path, victim: int, thesis: Path) -> None:
-    done = mallory(PLANTED_BY_SHELL[name].format(path, victim, thesis))
-    assert done.returncode == 0, done.stderr
-
-
 def states_of(*folders: Path) -> dict[str, tuple[int, int, bytes]]:
     """Modes, owners and contents; of a link, itself."""
     found = {}
@@ -591,14 +551,14 @@ def states_of(*folders: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 @needs_root
-@pytest.mark.parametrize("name", PLANTED_BY_SHELL)
+@pytest.mark.parametrize("name", PLANTS)
 @pytest.mark.parametrize("suffix", [".unfinished", "", ".replaced", ".rank-0.attempt-1.unfinished"])
 def test_nothing_planted_beside_the_output_is_used_or_removed(
     shared: Path, thesis: Path, victim: subprocess.Popen[bytes], name: str, suffix: str
 ) -> None:
     output = shared / "run.kprof"
     place = Path(f"{output}{suffix}")
-    plant_as_other(name, place, victim.pid, thesis)
+    plant(name, place, thesis, victim.pid, OTHER_USER)
     before = states_of(thesis, shared)
     for is_forced in (False, True):
         try:
@@ -616,11 +576,13 @@ def test_nothing_planted_beside_the_output_is_used_or_removed(
 
 
 @needs_root
-@pytest.mark.parametrize("name", [name for name in PLANTED_BY_SHELL if name != "set-uid shell"])
+@pytest.mark.parametrize(
+    "name", [name for name in PLANTS if name not in ("set-uid shell", "no text")]
+)
 def test_what_is_planted_is_no_file_to_import(
     shared: Path, thesis: Path, victim: subprocess.Popen[bytes], tmp_path: Path, name: str
 ) -> None:
-    plant_as_other(name, shared / "trace.json", victim.pid, thesis)
+    plant(name, shared / "trace.json", thesis, victim.pid, OTHER_USER)
     for kind in (None, "chrome", "nsys", "flight_recorder"):
         with pytest.raises(ForeignFormatError):
             import_events(kind, [shared / "trace.json"], tmp_path / "run.kprof")
@@ -628,7 +590,7 @@ def test_what_is_planted_is_no_file_to_import(
 
 
 @needs_root
-@pytest.mark.parametrize("name", PLANTED_BY_SHELL)
+@pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_cache_in_the_folder_for_temporary_files_is_not_used(
     shared: Path,
     thesis: Path,
@@ -638,8 +600,9 @@ def test_a_planted_cache_in_the_folder_for_temporary_files_is_not_used(
 ) -> None:
     cache._of_this_process.cache_clear()
     monkeypatch.setenv(CACHE_VARIABLE, str(shared / "cache"))
-    mallory(f"mkdir {shared}/cache; chmod 777 {shared}/cache")
-    plant_as_other(name, shared / "kprof-cache-0", victim.pid, thesis)
+    (shared / "cache").mkdir()
+    (shared / "cache").chmod(0o777)
+    plant(name, shared / "kprof-cache-0", thesis, victim.pid, OTHER_USER)
     found = cache_dir()
     assert (found.stat().st_uid, found.stat().st_mode & 0o777) == (0, 0o700)
     assert found == cache_dir(), "one for all builds of a process"
@@ -650,7 +613,7 @@ def test_a_planted_cache_in_the_folder_for_temporary_files_is_not_used(
 def test_his_recording_signals_nobody(
     shared: Path, thesis: Path, victim: subprocess.Popen[bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plant_as_other("recording", shared / "his.kprof.unfinished", victim.pid, thesis)
+    plant("recording", shared / "his.kprof.unfinished", thesis, victim.pid, OTHER_USER)
     for command in ("hang", "watch", "recover"):
         assert kprof_cli.main.run([command, str(shared / "his.kprof.unfinished")]) == 1
         said = capfd.readouterr().err
