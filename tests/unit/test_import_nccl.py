@@ -70,21 +70,12 @@ def test_a_damaged_pickle_is_one_error(tmp_path, seed):
 ENTRY = b"}(\x8c\x0dprocess_group\x8c\x010\x8c\x01a\x86\x8c\x0eprofiling_name\x8c\x03sumu"
 
 
-@pytest.mark.parametrize("unit", [b"]", b"}", b"]\x94", b"]K\x01a", b"(", b"(e"])
-def test_a_pickle_that_unpacks_into_far_more_is_refused(tmp_path, monkeypatch, unit):
-    """15 kB, packed, took gigabytes."""
-    monkeypatch.setattr("kprof.importers.formats.flight_recorder._MOST_OPERATIONS", 10_000)
-    path = tmp_path / "dump"
-    path.write_bytes(gzip.compress(b"\x80\x04]" + unit * (15_000_000 // len(unit)) + b"."))
-    with pytest.raises(ForeignFormatError, match=r"more than 10,000 values|no list"):
-        import_events("flight_recorder", [path], tmp_path / "run.kprof")
-
-
 def test_many_marks_take_linear_time(tmp_path):
     """Each close looked through all marks: hours."""
-    data = b"\x80\x04}\x8c\x07entries](" + ENTRY + b"(" * 500_000 + b"t" * 500_000 + b"0."
     path = tmp_path / "dump"
-    path.write_bytes(data)
+    path.write_bytes(
+        b"\x80\x04}\x8c\x07entries](" + ENTRY + b"(" * 500_000 + b"t" * 500_000 + b"0."
+    )
     with pytest.raises(ForeignFormatError, match=r"no plain data \(POP\)"):
         import_events("flight_recorder", [path], tmp_path / "run.kprof")
 
@@ -92,6 +83,12 @@ def test_many_marks_take_linear_time(tmp_path):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        # 15 kB, packed, took gigabytes.
+        *(
+            (b"]" + unit * (15_000_000 // len(unit)) + b".", "more than 10,000 values|no list")
+            for unit in (b"]", b"}", b"]\x94", b"]K\x01a", b"(", b"(e")
+        ),
+        # One entry again and again, keys that collide, places of a memo that is nearly empty.
         (
             b"}\x8c\x07entries](" + ENTRY + b"\x94" + b"h\x00" * 1000 + b"es.",
             "one entry several times",
@@ -99,10 +96,11 @@ def test_many_marks_take_linear_time(tmp_path):
         (b"}" + b"\x8a\x09" + ((1 << 61) - 1).to_bytes(9, "little") + b"Ns.", "no dict of texts"),
         (b"]r\xff\xff\xff\x7f.", "numbers a value 2147483647 where 0 comes next"),
     ],
+    ids=range(9),
 )
-def test_pickles_that_cost_more_than_they_hold_are_refused(tmp_path, values, said):
-    """One entry again and again, keys that collide, places of a memo that is nearly empty."""
+def test_pickles_that_cost_more_than_they_hold_are_refused(tmp_path, monkeypatch, values, said):
+    monkeypatch.setattr("kprof.importers.formats.flight_recorder._MOST_OPERATIONS", 10_000)
     path = tmp_path / "dump"
-    path.write_bytes(b"\x80\x04" + values)
+    path.write_bytes(gzip.compress(b"\x80\x04" + values))
     with pytest.raises(ForeignFormatError, match=said):
         import_events("flight_recorder", [path], tmp_path / "run.kprof")

@@ -238,10 +238,19 @@ def test_a_script_without_interpreter_line_is_one_sentence(tmp_path):
     assert leftovers(tmp_path) == ["train.py"]
 
 
-@pytest.mark.parametrize("num_procs", [0, -1, MAX_PROCS + 1, 10**9])
-def test_absurd_numbers_of_ranks_are_refused_with_the_limit_and_its_reason(num_procs):
-    with pytest.raises(WorkloadError, match=r"give 1 to 255, because .* 8 bits"):
-        launch_arguments(["python", "x.py"], num_procs)
+@pytest.mark.parametrize(
+    ("command", "num_procs", "sentence"),
+    [
+        ([], None, "write it after `--`"),
+        *(
+            (["python"], number, r"1 to 255, because .* 8 bits")
+            for number in (0, MAX_PROCS + 1, 10**9)
+        ),
+    ],
+)
+def test_what_cannot_be_started_is_one_sentence(command, num_procs, sentence):
+    with pytest.raises(WorkloadError, match=sentence):
+        launch_arguments(command, num_procs)
 
 
 def test_ranks_are_started_by_torchrun(monkeypatch):
@@ -256,11 +265,6 @@ def test_ranks_without_torch_name_the_extra_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(WorkloadError, match="pip install torch"):
         launch_arguments(["python", "x.py"], 2)
-
-
-def test_no_command_is_one_sentence():
-    with pytest.raises(WorkloadError, match="write it after `--`"):
-        launch_arguments([], None)
 
 
 def test_dropped_events_name_the_arena_that_would_have_held_all(tmp_path):

@@ -23,32 +23,84 @@ from synthetic import TraceBuilder
 NAMES = ["dispatch/send", "dispatch/wait-token", "combine/send", "what?"]
 
 
+def numbers_of(text):
+    return parse_numbers(text, "--ranks")
+
+
+def size_of(text):
+    return parse_size_bytes(text, "--arena-size")
+
+
+def regions_of(text):
+    return match_regions(text, NAMES)
+
+
 @pytest.mark.parametrize(
-    ("text", "numbers"),
+    ("parse", "text", "expected"),
     [
-        ("0", (0,)),
-        ("0-3,7", (0, 1, 2, 3, 7)),
-        (" 2 , 1 ", (1, 2)),
-        ("3,3,2-4", (2, 3, 4)),
-        ("5-5", (5,)),
+        (numbers_of, "0", (0,)),
+        (numbers_of, "0-3,7", (0, 1, 2, 3, 7)),
+        (numbers_of, " 2 , 1 ", (1, 2)),
+        (numbers_of, "3,3,2-4", (2, 3, 4)),
+        (numbers_of, "5-5", (5,)),
+        (parse_time_range, "10us..50us", (10_000, 50_000)),
+        (parse_time_range, "1.5ms..2ms", (1_500_000, 2_000_000)),
+        (parse_time_range, "0ns..1s", (0, 10**9)),
+        (parse_time_range, " 10 us .. 50 us ", (10_000, 50_000)),
+        (parse_time_range, "..50µs", (0, 50_000)),
+        (parse_time_range, "2ms..", (2_000_000, 1 << 61)),
+        (size_of, "64MiB", 64 << 20),
+        (size_of, "64mib", 64 << 20),
+        (size_of, "1.5 GiB", 3 << 29),
+        (size_of, "4096", 4096),
+        (size_of, "8kB", 8000),
+        (size_of, "7B", 7),
+        (regions_of, "dispatch/*", ("dispatch/send", "dispatch/wait-token")),
+        (regions_of, "*/send", ("dispatch/send", "combine/send")),
+        (regions_of, "combine/send,dispatch/*", ("combine/send", *NAMES[:2])),
+        (regions_of, "what?", ("what?",)),
     ],
 )
-def test_numbers(text, numbers):
-    assert parse_numbers(text, "--ranks") == numbers
+def test_what_is_typed(parse, text, expected):
+    assert parse(text) == expected
+
+
+REFUSED = {
+    "--ranks": (
+        numbers_of,
+        ["", ",", "1,", "a", "-1", "1-", "3-1", "1..3", "0x3", "1e3", "0-99999999", "٣", "1 2"],
+    ),
+    "--time": (
+        parse_time_range,
+        [
+            *("", "..", "10us", "10..20", "10us-20us", "20us..10us", "5us..5us", "1h..2h"),
+            *("-1us..2us", "1us..2us..3us"),
+        ],
+    ),
+    "--arena-size": (
+        size_of,
+        ["", "MiB", "-1", "64M", "1e6", "0x10", "64 MiB MiB", "1" * 30],
+    ),
+    "known: dispatch/send, dispatch/wait-token": (
+        regions_of,
+        ["", "nothing/*", "DISPATCH/*", "dispatch/send,nothing"],
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "1,", "a", "-1", "1-", "3-1", "1..3", "0x3", "1e3", "0-99999999", "٣", "1 2"]
+    ("parse", "text", "named"),
+    [(parse, text, named) for named, (parse, texts) in REFUSED.items() for text in texts],
 )
-def test_numbers_that_are_refused_name_the_option(text):
-    with pytest.raises(SelectionError, match="--ranks"):
-        parse_numbers(text, "--ranks")
+def test_what_is_refused_names_its_option_or_what_there_is(parse, text, named):
+    with pytest.raises(SelectionError, match=named):
+        parse(text)
 
 
 def test_code_is_text_and_never_runs(tmp_path):
     victim = tmp_path / "victim"
     code = f"__import__('pathlib').Path({str(victim)!r}).touch()"
-    for parse in (parse_time_range, lambda text: parse_numbers(text, "--ranks")):
+    for parse in (parse_time_range, numbers_of):
         with pytest.raises(SelectionError):
             parse(code)
     assert not victim.exists()
@@ -61,87 +113,15 @@ def test_any_set_of_numbers_survives_being_written_out(numbers):
 
 @given(st.text(max_size=20))
 def test_any_text_either_parses_or_is_one_of_our_errors(text):
-    for parse in (
-        lambda: parse_numbers(text, "--ranks"),
-        lambda: parse_time_range(text),
-        lambda: parse_size_bytes(text, "--arena-size"),
-        lambda: match_regions(text, NAMES),
-    ):
+    for parse in (numbers_of, parse_time_range, size_of, regions_of):
         with contextlib.suppress(SelectionError):
-            parse()
-
-
-@pytest.mark.parametrize(
-    ("text", "range_ns"),
-    [
-        ("10us..50us", (10_000, 50_000)),
-        ("1.5ms..2ms", (1_500_000, 2_000_000)),
-        ("0ns..1s", (0, 10**9)),
-        (" 10 us .. 50 us ", (10_000, 50_000)),
-        ("..50µs", (0, 50_000)),
-        ("2ms..", (2_000_000, 1 << 61)),
-    ],
-)
-def test_time(text, range_ns):
-    assert parse_time_range(text) == range_ns
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "..", "10us", "10..20", "10us-20us", "20us..10us", "5us..5us", "1h..2h", "-1us..2us",
-        "1us..2us..3us",
-    ],
-)  # fmt: skip
-def test_time_that_is_refused_is_quoted(text):
-    with pytest.raises(SelectionError, match="--time"):
-        parse_time_range(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "size_bytes"),
-    [
-        ("64MiB", 64 << 20),
-        ("64mib", 64 << 20),
-        ("1.5 GiB", 3 << 29),
-        ("4096", 4096),
-        ("8kB", 8000),
-        ("7B", 7),
-    ],
-)
-def test_sizes(text, size_bytes):
-    assert parse_size_bytes(text, "--arena-size") == size_bytes
-
-
-@pytest.mark.parametrize("text", ["", "MiB", "-1", "64M", "1e6", "0x10", "64 MiB MiB", "1" * 30])
-def test_sizes_that_are_refused(text):
-    with pytest.raises(SelectionError, match="--arena-size"):
-        parse_size_bytes(text, "--arena-size")
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("dispatch/*", ("dispatch/send", "dispatch/wait-token")),
-        ("*/send", ("dispatch/send", "combine/send")),
-        ("combine/send,dispatch/*", ("combine/send", "dispatch/send", "dispatch/wait-token")),
-        ("what?", ("what?",)),
-    ],
-)
-def test_regions(text, names):
-    assert match_regions(text, NAMES) == names
+            parse(text)
 
 
 @pytest.mark.parametrize("words", ["put[0],get", ["put[0]", "get"]])
 def test_in_python_the_name_of_a_region_means_that_region_alone(words):
     names = ("put[0]", "put0", "get")
     assert fields_of_words({"regions": words}, names) == {"regions": ("put[0]", "get")}
-
-
-@pytest.mark.parametrize("text", ["", "nothing/*", "DISPATCH/*", "dispatch/send,nothing"])
-def test_regions_that_match_nothing_list_the_known_ones(text):
-    with pytest.raises(SelectionError, match="known: dispatch/send, dispatch/wait-token"):
-        match_regions(text, NAMES)
 
 
 def trace_of_four_events():
