@@ -177,19 +177,28 @@ def test_an_announced_span_becomes_an_open_span(tmp_path: Path) -> None:
     assert '"send: not ended after 31 s"' in chrome.path.read_text()
 
 
-def test_a_disk_that_refuses_leaves_the_capture_as_it_is(
-    whole: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("step", "error", "num_open"),
+    [
+        # A disk that refuses leaves the capture as it is.
+        ("append_events", CaptureError("no space left"), 0),
+        ("write_summary", OSError("stale file handle"), 1),
+    ],
+)
+def test_a_step_that_fails_ends_no_recording(
+    step: str, error: Exception, num_open: int, whole: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (whole.path / summary_file_name(0)).touch()
 
-    def refuse(*_: object) -> None:
-        raise CaptureError("no space left")
+    def fail(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(open_spans, "append_events", refuse)
+    monkeypatch.setattr(open_spans, step, fail)
     infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
-    assert infos == whole.manifest.ranks
+    assert [info.counts.open for info in infos] == [num_open, 0]
     assert note is not None
-    assert (note.sentence, note.num_open) == (ROOT, 0)
-    assert pq.read_metadata(whole.path / events_file_name(0)).num_rows == 7
+    assert (note.sentence, note.num_open) == (ROOT, num_open)
+    assert pq.read_metadata(whole.path / events_file_name(0)).num_rows == 7 + num_open
 
 
 def test_damaged_lines_of_a_hang_leave_a_capture_that_can_be_read(whole: Capture) -> None:
@@ -198,20 +207,6 @@ def test_damaged_lines_of_a_hang_leave_a_capture_that_can_be_read(whole: Capture
     ranks = finished(whole).manifest.ranks
     assert [info.counts.open for info in ranks] == [1, 0]
     assert ranks[0].counts.recorded == 8
-
-
-def test_a_summary_that_cannot_be_made_again_ends_no_recording(
-    whole: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (whole.path / summary_file_name(0)).touch()
-
-    def fail(*_: object) -> None:
-        raise OSError("stale file handle")
-
-    monkeypatch.setattr(open_spans, "write_summary", fail)
-    infos, _ = keep_hang(whole.path, whole.manifest.ranks, 2)
-    assert [info.counts.open for info in infos] == [1, 0]
-    assert pq.read_metadata(whole.path / events_file_name(0)).num_rows == 8
 
 
 def test_both_traces_show_it_and_their_arrows_are_the_same(

@@ -54,6 +54,9 @@ def test_more_items_are_named_with_their_numbers_even_where_they_cost_too_little
     # 4 blocks send 6 items each in 3 calls, and rank 3 twice as many.
     assert "send: 144 events there, 72 elsewhere (median)" in finding.details
     assert finding.factor == 2.0
+    # One call says nothing about others.
+    (finding,) = found_in(1, Cause(Kind.MORE_ITEMS, 1.0, (1.0,), ranks=(3,))).findings
+    assert finding.when is When.ONCE
     late = Cause(Kind.DELAY, 1e6, (1.0,) * 3, ranks=(1,), blocks=(0,), region="send")
     found = found_in(3, more, late)
     assert [f.kind.name for f in found.findings] == ["slow"]
@@ -241,11 +244,6 @@ def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> 
     # In the call in which it has them, not of all.
     assert finding.factor > 4
     assert finding.share > 0.5
-
-
-def test_one_call_says_nothing_about_others() -> None:
-    (finding,) = found_in(1, Cause(Kind.MORE_ITEMS, 1.0, (1.0,), ranks=(3,))).findings
-    assert finding.when is When.ONCE
 
 
 def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:
