@@ -200,3 +200,16 @@ def processor(_processor: Any) -> Callable[[Path], Any]:
         return _processor
 
     return load
+
+
+@pytest.fixture
+def exported(tmp_path: Path, processor: Callable[[Path], Any]) -> Callable[..., Any]:
+    """Writes a trace as a pftrace, with these options, and loads it into the trace processor."""
+    from kprof.export import write
+
+    def load(trace: Any, **options: Any) -> Any:
+        loaded = processor(write(trace, tmp_path / "trace.pftrace", **options).path)
+        assert loaded.import_errors() == []
+        return loaded
+
+    return load

@@ -28,13 +28,7 @@ OVERVIEW = f"""
     FROM slice s LEFT JOIN track t ON t.id = s.track_id WHERE s.category = 'overview' ORDER BY s.ts"""
 
 Processor = Callable[[Path], Any]
-
-
-def overview(build: TraceBuilder, tmp_path: Path, processor: Processor) -> list[tuple[Any, ...]]:
-    loaded = processor(write(build.trace(), tmp_path / "run.pftrace").path)
-    assert loaded.import_errors() == []
-    rows: list[tuple[Any, ...]] = loaded.rows(OVERVIEW)
-    return rows
+Exported = Callable[..., Any]
 
 
 def three_warps() -> TraceBuilder:
@@ -48,8 +42,8 @@ def three_warps() -> TraceBuilder:
     return build
 
 
-def test_a_block_shows_what_most_of_its_warps_do(tmp_path: Path, processor: Processor) -> None:
-    assert overview(three_warps(), tmp_path, processor) == [
+def test_a_block_shows_what_most_of_its_warps_do(exported: Exported) -> None:
+    assert exported(three_warps().trace()).rows(OVERVIEW) == [
         ("block 5", "copy", 1_000, 400, "2.0"),
         ("block 5", "wait", 1_400, 400, "3.0"),
     ]
@@ -76,52 +70,46 @@ def test_a_block_shows_what_most_of_its_warps_do(tmp_path: Path, processor: Proc
     ],
 )
 def test_a_block_of_one_warp_shows_what_it_does(
-    spans: list[tuple[int, str, int, int]],
-    expected: list[tuple[str, int, int]],
-    tmp_path: Path,
-    processor: Processor,
+    spans: list[tuple[int, str, int, int]], expected: list[tuple[str, int, int]], exported: Exported
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for launch, region, start_ns, duration_ns in spans:
         build.launch(launch, "kernel", num_blocks=1)
         build.span(0, region, start_ns, duration_ns, launch=launch, warp=0)
     shown = [("block 0", *row, "1.0") for row in expected]
-    assert overview(build, tmp_path, processor) == shown
+    assert exported(build.trace()).rows(OVERVIEW) == shown
 
 
-def test_a_block_that_records_itself_shows_that_only(tmp_path: Path, processor: Processor) -> None:
+def test_a_block_that_records_itself_shows_that_only(exported: Exported) -> None:
     build = three_warps()
     build.span(0, "all", 0, 10, block=5)
-    assert overview(build, tmp_path, processor) == []
+    assert exported(build.trace()).rows(OVERVIEW) == []
 
 
 @pytest.mark.parametrize("num_blocks", [1, 40])
-def test_events_that_last_for_years_are_written(
-    tmp_path: Path, processor: Processor, num_blocks: int
-) -> None:
+def test_events_that_last_for_years_are_written(exported: Exported, num_blocks: int) -> None:
     """Damage makes such; 64 bits hold neither the sum of 40 blocks' times nor 128 times one of them."""
     years_ns = 1 << 58
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in range(num_blocks):
         for start in (0, years_ns):
             build.span(0, "copy", start, 1 << 52, block=block, warp=0)
-    slices = overview(build, tmp_path, processor)
+    slices = exported(build.trace()).rows(OVERVIEW)
     assert len(slices) == (2 if num_blocks == 1 else 0)
     assert all(1_000 <= row[2] <= row[2] + row[3] <= 1_000 + years_ns + (1 << 52) for row in slices)
 
 
 def test_pinned_blocks_have_it_among_too_many(
-    tmp_path: Path, processor: Processor, monkeypatch: pytest.MonkeyPatch
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kprof.export.overview._MAX_SLICES", 2)
     build = three_warps()
     for block in range(3):
         build.span(0, "copy", 0, 1000, block=block, warp=0)
-    assert overview(build, tmp_path, processor) == []
-    summary = write(
-        build.trace(), tmp_path / "pinned.pftrace", pinned=[PinnedTrack(0, 5), PinnedTrack(1, 0)]
-    )
-    assert [row[0] for row in processor(summary.path).rows(OVERVIEW)] == ["Rank 0 block 5"]
+    assert exported(build.trace()).rows(OVERVIEW) == []
+    pinned = [PinnedTrack(0, 5), PinnedTrack(1, 0)]
+    loaded = exported(build.trace(), pinned=pinned, force=True)
+    assert [row[0] for row in loaded.rows(OVERVIEW)] == ["Rank 0 block 5"]
 
 
 @pytest.mark.parametrize("suffix", [".pftrace", ".json"])
@@ -147,21 +135,12 @@ def on(build: TraceBuilder, target: str, hw_ids: dict[int, int], **rank: Any) ->
     return build.trace({"target": target, "device": "", "host": "", **rank})
 
 
-def paths(trace: Trace, by: By, tmp_path: Path, processor: Processor) -> list[tuple[Any, ...]]:
-    loaded = processor(write(trace, tmp_path / "run.pftrace", by=by).path)
-    assert loaded.import_errors() == []
-    rows: list[tuple[Any, ...]] = loaded.rows(PATHS)
-    return rows
-
-
-def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(
-    tmp_path: Path, processor: Processor
-) -> None:
+def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block, start in ((0, 0), (1, 50), (2, 100), (3, 0)):
         build.span(0, "copy", start, 100, block=block)
     trace = on(build, "cuda", {0: 7, 1: 7, 2: 7, 3: 1}, num_processors=4)
-    assert paths(trace, By.PROCESSOR, tmp_path, processor) == [
+    assert exported(trace, by=By.PROCESSOR).rows(PATHS) == [
         ("Rank 0 > SM 0", "no events recorded", 1_000),
         ("Rank 0 > SM 1 > row 0", "copy", 1_000),
         ("Rank 0 > SM 2", "no events recorded", 1_000),
@@ -181,28 +160,28 @@ def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(
     ],
 )
 def test_compute_units_are_under_their_chiplets_where_there_are_several(
-    arch: str, chiplets: tuple[str, str], tmp_path: Path, processor: Processor
+    arch: str, chiplets: tuple[str, str], exported: Exported
 ) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for block in range(2):
         build.span(0, "copy", block, 9, block=block)
     third = 3 << 16 if chiplets[0] else 0
     hw_ids = {0: third | 2 << 5 | 1 << 4 | 9, 1: 12}
-    assert paths(on(build, "hip", hw_ids, arch=arch), By.PROCESSOR, tmp_path, processor) == [
+    trace = on(build, "hip", hw_ids, arch=arch)
+    assert exported(trace, by=By.PROCESSOR).rows(PATHS) == [
         (f"Rank 0 > {chiplets[0]}SE 0 SA 0 CU 12 > row 0", "copy", 1_001),
         (f"Rank 0 > {chiplets[1]}SE 2 SA 1 CU 9 > row 0", "copy", 1_000),
     ]
 
 
-def test_warps_are_under_the_role_that_takes_most_of_their_time(
-    tmp_path: Path, processor: Processor
-) -> None:
+def test_warps_are_under_the_role_that_takes_most_of_their_time(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.span(0, "load/copy", 0, 50, block=3, warp=0, peer=0, slot=1)
     build.span(0, "math/wait", 0, 60, block=3, warp=1, peer=0, slot=1)
     build.span(0, "load/copy", 60, 10, block=3, warp=1)
     build.span(0, "copy", 0, 10, block=4)
-    assert paths(on(build, "cuda", {3: 0, 4: 0}), By.ROLE, tmp_path, processor) == [
+    trace = on(build, "cuda", {3: 0, 4: 0})
+    assert exported(trace, by=By.ROLE).rows(PATHS) == [
         ("Rank 0 > load > block 3 warp 0", "load/copy", 1_000),
         ("Rank 0 > math > block 3 warp 1", "math/wait", 1_000),
         ("Rank 0 > math > block 3 warp 1", "load/copy", 1_060),

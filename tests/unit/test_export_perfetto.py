@@ -30,6 +30,7 @@ FLOW(R_SEND, R_WAIT)
 """
 
 Processor = Callable[[Path], Any]
+Exported = Callable[..., Any]
 
 # Rank, block and warp of every slice, from the names of its tracks alone.
 SLICES = f"""
@@ -48,12 +49,6 @@ def export(trace: Trace, tmp_path: Path, **options: Any) -> ExportSummary:
     return write(trace, tmp_path / "trace.pftrace", **options)
 
 
-def load(trace: Trace, tmp_path: Path, processor: Processor, **options: Any) -> Any:
-    loaded = processor(export(trace, tmp_path, **options).path)
-    assert loaded.import_errors() == []
-    return loaded
-
-
 def one_track(spans: list[tuple[str, int, int]]) -> Trace:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for region, start_ns, duration_ns in spans:
@@ -61,13 +56,11 @@ def one_track(spans: list[tuple[str, int, int]]) -> Trace:
     return build.trace()
 
 
-def test_a_block_that_recorded_nothing_still_has_its_track(
-    tmp_path: Path, processor: Processor
-) -> None:
+def test_a_block_that_recorded_nothing_still_has_its_track(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.launch(1, "all_to_all", num_blocks=3)
     build.span(0, "dispatch/copy", 5, 1, block=1, launch=1)
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     assert loaded.rows(
         f"SELECT block, name FROM ({SLICES}) WHERE category <> 'launch' ORDER BY block"
     ) == [
@@ -77,11 +70,11 @@ def test_a_block_that_recorded_nothing_still_has_its_track(
     ]
 
 
-def test_times_are_on_the_aligned_clock(tmp_path: Path, processor: Processor) -> None:
+def test_times_are_on_the_aligned_clock(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2, offsets_ns={1: -1_000_000.0})
     build.span(0, "dispatch/copy", 100, 10)
     build.span(1, "dispatch/copy", 1_000_150, 10)
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     assert loaded.rows(
         f"SELECT rank, ts FROM ({SLICES}) WHERE category = 'compute' ORDER BY ts"
     ) == [
@@ -110,21 +103,20 @@ def test_times_are_on_the_aligned_clock(tmp_path: Path, processor: Processor) ->
 def test_spans_of_one_track(
     spans: list[tuple[str, int, int]],
     expected: list[tuple[str, int, int, int]],
-    tmp_path: Path,
-    processor: Processor,
+    exported: Exported,
 ) -> None:
-    loaded = load(one_track(spans), tmp_path, processor)
+    loaded = exported(one_track(spans))
     rows = loaded.rows(f"SELECT name, ts, dur, depth FROM ({SLICES}) WHERE category <> 'launch'")
     assert sorted(rows) == sorted(expected)
 
 
-def test_payload_fields_are_arguments(tmp_path: Path, processor: Processor) -> None:
+def test_payload_fields_are_arguments(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.span(0, "dispatch/send", 0, 1, peer=254, slot=(1 << 24) - 2)
     build.span(0, "dispatch/copy", 5, 1, bytes=(1 << 32) - 2)
     build.span(0, "put", 8, 1, peer=0, bytes=9, flags=EVENT_CLAMPED)
     build.span(0, "counts-known", 9, peer=3)
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     assert loaded.rows(
         """SELECT s.name, a.key, a.display_value FROM slice s JOIN args a USING (arg_set_id)
            WHERE s.category <> 'launch' AND a.key <> 'correlation_id' ORDER BY s.ts, a.key"""
@@ -139,13 +131,13 @@ def test_payload_fields_are_arguments(tmp_path: Path, processor: Processor) -> N
     ]
 
 
-def test_all_slices_of_a_category_have_one_colour(tmp_path: Path, processor: Processor) -> None:
+def test_all_slices_of_a_category_have_one_colour(exported: Exported) -> None:
     """The UI takes it from the correlation id; tests/browser looks at it."""
     build = TraceBuilder(REGIONS, num_ranks=1)
     for warp in range(2):
         for start, region in enumerate(("dispatch/copy", "dispatch/send", "put", "dispatch/copy")):
             build.span(0, region, 9 * start, 9, warp=warp)
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     colors = loaded.rows(
         """SELECT DISTINCT name, extract_arg(arg_set_id, 'correlation_id') FROM slice
            WHERE category <> 'launch' ORDER BY name"""
@@ -158,9 +150,7 @@ def test_all_slices_of_a_category_have_one_colour(tmp_path: Path, processor: Pro
     assert colors[1][1] == colors[2][1]
 
 
-def test_flows_join_a_send_to_the_wait_that_it_released(
-    tmp_path: Path, processor: Processor
-) -> None:
+def test_flows_join_a_send_to_the_wait_that_it_released(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=3)
     # A late sender: the wait began first. The second wait came late, the third has no send.
     build.span(1, "dispatch/wait-token", 0, 120, block=4, peer=0, slot=7)
@@ -168,7 +158,7 @@ def test_flows_join_a_send_to_the_wait_that_it_released(
     build.span(0, "dispatch/send", 10, 10, block=3, peer=2, slot=7)
     build.span(2, "dispatch/wait-token", 200, 1, block=5, peer=0, slot=7)
     build.span(2, "dispatch/wait-token", 200, 1, block=6, peer=0, slot=8)
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     rows = loaded.rows(
         f"""WITH named AS ({SLICES})
             SELECT s.rank, s.block, s.name, w.rank, w.block, w.name, w.ts
@@ -199,7 +189,7 @@ def test_a_wait_that_ended_before_its_send_has_no_arrow_and_a_notice(
     assert processor(summary.path).import_errors() == []
 
 
-def test_every_flow_of_a_busy_exchange_arrives(tmp_path: Path, processor: Processor) -> None:
+def test_every_flow_of_a_busy_exchange_arrives(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=4)
     random = np.random.default_rng(1)
     for slot in range(300):
@@ -213,7 +203,7 @@ def test_every_flow_of_a_busy_exchange_arrives(tmp_path: Path, processor: Proces
         at = {"block": slot % 5, "warp": 1, "slot": slot}
         build.span(dst, "dispatch/wait-token", waited, took, peer=src, **at)
     trace = build.trace()
-    loaded = load(trace, tmp_path, processor)
+    loaded = exported(trace)
     question = """
         SELECT s.ts, s.dur, coalesce(p.ts, w.ts), coalesce(p.dur, w.dur) FROM flow f
         JOIN slice s ON s.id = f.slice_out JOIN slice w ON w.id = f.slice_in
@@ -227,20 +217,20 @@ def test_every_flow_of_a_busy_exchange_arrives(tmp_path: Path, processor: Proces
     assert len(expected) == 300
 
 
-def test_unknown_regions_keep_their_number(tmp_path: Path, processor: Processor) -> None:
+def test_unknown_regions_keep_their_number(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.span(0, "dispatch/copy", 0, 5)
     build.span(0, "dispatch/copy", 10, 5)
     build._rows[-1]["region"] = 77
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     assert loaded.column("SELECT name FROM slice WHERE category <> 'launch' ORDER BY ts") == [
         "dispatch/copy",
         "unknown region 77",
     ]
 
 
-def test_a_trace_without_events_loads(tmp_path: Path, processor: Processor) -> None:
-    loaded = load(TraceBuilder(REGIONS, num_ranks=2).trace(), tmp_path, processor)
+def test_a_trace_without_events_loads(exported: Exported) -> None:
+    loaded = exported(TraceBuilder(REGIONS, num_ranks=2).trace())
     assert loaded.column("SELECT name FROM process WHERE pid > 0 ORDER BY pid") == [
         "Rank 0 (host0, device 0)",
         "Rank 1 (host0, device 1)",
@@ -248,12 +238,12 @@ def test_a_trace_without_events_loads(tmp_path: Path, processor: Processor) -> N
     assert loaded.value("SELECT count(*) FROM slice") == 0
 
 
-def test_a_selection_is_what_is_exported(tmp_path: Path, processor: Processor) -> None:
+def test_a_selection_is_what_is_exported(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
     for rank in range(2):
         for block in range(3):
             build.span(rank, "dispatch/copy", block, 5, block=block)
-    loaded = load(build.trace().select(ranks=(1,), blocks=(0, 2)), tmp_path, processor)
+    loaded = exported(build.trace().select(ranks=(1,), blocks=(0, 2)))
     assert loaded.rows(
         f"SELECT rank, block FROM ({SLICES}) WHERE category = 'compute' ORDER BY ts"
     ) == [
@@ -263,13 +253,13 @@ def test_a_selection_is_what_is_exported(tmp_path: Path, processor: Processor) -
     assert loaded.value("SELECT count(*) FROM process WHERE pid > 0") == 1
 
 
-def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: Processor) -> None:
+def test_marks_are_instants_and_values_are_counters(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.span(0, "counts-known", 40, block=3, peer=1)
     for start_ns, value in ((10, 0), (20, 7), (30, (1 << 32) - 1)):
         build.span(0, "tokens-left", start_ns, block=3)
         build._rows[-1]["payload"] = value
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     assert loaded.rows("SELECT name, dur, category FROM slice WHERE category <> 'launch'") == [
         ("counts-known", 0, "sync")
     ]
@@ -279,7 +269,7 @@ def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: P
     ) == [(0, 0, "block 3"), (10, 7, "block 3"), (20, (1 << 32) - 1, "block 3")]
 
 
-def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Processor) -> None:
+def test_launches_are_slices_of_their_own_track(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.launch(4, "dispatch", num_blocks=2)
     build.launch(5, "combine", num_blocks=2)
@@ -287,14 +277,14 @@ def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Proce
     build.span(0, "dispatch/copy", 0, 5, block=1, launch=4)
     # Overlaps the first launch: beside it, not inside.
     build.span(0, "dispatch/copy", 12, 2, block=0, launch=5)
-    loaded = load(build.trace(), tmp_path, processor)
+    loaded = exported(build.trace())
     assert loaded.rows(
         f"""SELECT s.name, s.ts - {FIRST_EVENT_NS}, s.dur, s.depth, t.name
             FROM slice s JOIN track t ON t.id = s.track_id WHERE s.category = 'launch' ORDER BY s.ts"""
     ) == [("dispatch", 0, 15, 0, "kernel launches"), ("combine", 12, 2, 0, "kernel launches")]
 
 
-def test_findings_are_slices_above_the_blocks(tmp_path: Path, processor: Processor) -> None:
+def test_findings_are_slices_above_the_blocks(exported: Exported) -> None:
     build = TraceBuilder(REGIONS, num_ranks=2)
     for rank in range(2):
         build.span(rank, "dispatch/copy", 1000, 500)
@@ -302,9 +292,7 @@ def test_findings_are_slices_above_the_blocks(tmp_path: Path, processor: Process
     finding = OverlaySlice(
         sentence, "finding", 900, 1200, {"remedy": "spread them", "cost_ns": 300}
     )
-    loaded = load(
-        build.trace(), tmp_path, processor, lines=[OverlayLine(1, "findings", (finding,))]
-    )
+    loaded = exported(build.trace(), lines=[OverlayLine(1, "findings", (finding,))])
     assert loaded.rows(
         f"""SELECT s.name, s.category, s.ts - {FIRST_EVENT_NS}, s.dur, t.name, root.name
             FROM slice s JOIN track t ON t.id = s.track_id JOIN track root ON root.id = t.parent_id

@@ -260,16 +260,13 @@ def test_neighbours_of_one_region_keep_its_name(tmp_path: Path) -> None:
     assert {name for name, *_ in slices(summary.path)} == {"send (merged)"}
 
 
-def test_merging_never_reaches_over_the_span_around(
-    tmp_path: Path, processor: Callable[[Path], Any]
-) -> None:
+def test_merging_never_reaches_over_the_span_around(exported: Callable[..., Any]) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     for i in range(50):
         build.span(0, "long", 100 * i, 90)
         for k in range(4):
             build.span(0, "send", 100 * i + 20 * k, 10, peer=0, slot=k)
-    loaded = processor(write(build.trace(), tmp_path / "run.pftrace", max_slices=120).path)
-    assert loaded.import_errors() == []
+    loaded = exported(build.trace(), max_slices=120)
     depths = loaded.column("SELECT depth FROM slice WHERE category <> 'launch'")
     assert (depths.count(0), max(depths)) == (50, 1)
 
