@@ -150,13 +150,6 @@ def test_diff_charges_the_place_that_grew_and_not_those_that_wait_for_it() -> No
     assert change.sentence.startswith("Transfers from rank 0 to rank 1 take ")
 
 
-def test_diff_says_that_all_places_take_longer() -> None:
-    slow = Cause(Kind.SLOW, 0.5, (1.0,) * 12, region="work")
-    (change,) = reports.build_diff(*sides_of("halo", Sizes(3, 4, 2), [], [slow])).changes
-    assert (change.finding.ranks, change.finding.blocks) == ((), ())
-    assert change.sentence.startswith("work of all ranks takes 1.5x as long per block as before; ")
-
-
 def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
     """Both are about one region: what it takes, and how long nothing is recorded before it."""
     causes = (
@@ -349,16 +342,11 @@ def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
 
 @pytest.mark.slow
 def test_few_launches_are_unclear_not_changed() -> None:
-    def one(length: int) -> Trace:
-        build = TraceBuilder('REGION(R, "r", compute)', 1)
-        build.span(0, "r", 0, length)
-        return build.trace()
-
-    report = reports.build_diff([one(100)], [one(200)])
+    report = reports.build_diff([calls_of([100])], [calls_of([200])])
     assert set(report.table["verdict"]) == {"unclear"}
     assert report.table[["low_ns", "high_ns"]].isna().all(axis=None)
     assert report.verdict.startswith(
-        "A launch of kernel went from 100 ns to 200 ns, +100 %, but 1 call against 1 cannot tell "
+        "A launch of k went from 100 ns to 200 ns, +100 %, but 1 call against 1 cannot tell "
         "that from chance: it takes 4 a side"
     )
     few = [reduces(1, length, 0).select(launches=(1, 2)) for length in (4_000, 16_000)]

@@ -92,6 +92,31 @@ def changed(changes: dict[str, Any]) -> Finding:
             "Block 3 of all ranks runs combine/send 3.0x slower than the rest; "
             "fixing it would save up to 12 %",
         ),
+        (
+            {"blocks": (), "places": (), "processors": (5,)},
+            "SM 5 of rank 2 runs combine/send 3.0x slower than the rest; fixing it would save up to 12 %",
+        ),
+        (
+            {"kind": "slow_events", "position": "last"},
+            "The last combine/send on every track is 3.0x slower than the others; "
+            "fixing it would save up to 12 %",
+        ),
+        (
+            {"together": (2, 0.63)},
+            "Block 3 of rank 2 runs combine/send 3.0x slower than the rest; "
+            "fixing it would save up to 63 %, but only all 2 together",
+        ),
+        # Calls that have it without being longer for it.
+        (
+            {"costly_calls": (3,), "when": When.SOMETIMES},
+            "Block 3 of rank 2 runs combine/send 3.0x slower than the rest; "
+            "fixing it would save up to 12 %, all in call 3",
+        ),
+        (
+            {"costly_calls": (1, 3), "calls": tuple(range(6)), "when": When.SOMETIMES},
+            "Block 3 of rank 2 runs combine/send 3.0x slower than the rest in 6 of 12 calls; "
+            "costs up to 12 %, all in 2 calls",
+        ),
     ],
 )  # fmt: skip
 def test_a_sentence_says_place_fact_when_and_saving(changes: dict[str, Any], expected: str) -> None:
@@ -146,21 +171,6 @@ def test_clocks_and_power_are_no_advice_for_a_block_or_a_cpu() -> None:
     assert "power" not in replace(SLOW_BLOCK, is_on_gpu=True).advice
 
 
-def test_what_the_design_costs_is_said() -> None:
-    lock = Limit(LimitKind.LOCK, "lock/acquire", 3e6, 0.6)
-    assert lock.sentence == (
-        "Blocks take turns at the lock (lock/acquire); changing this alone would save up to 60 %"
-    )
-
-
-def test_calls_that_have_it_without_being_longer_for_it_are_told_from_those_that_are() -> None:
-    hidden = replace(SLOW_BLOCK, costly_calls=(3,), when=When.SOMETIMES)
-    assert hidden.sentence.endswith("; fixing it would save up to 12 %, all in call 3")
-    hidden = replace(hidden, calls=tuple(range(6)), costly_calls=(1, 3))
-    assert " in 6 of 12 calls; " in hidden.sentence
-    assert hidden.sentence.endswith("; costs up to 12 %, all in 2 calls")
-
-
 @pytest.mark.parametrize("kind", LimitKind)
 def test_every_limit_has_a_short_sentence(kind: LimitKind) -> None:
     assert len(Limit(kind, "region", 1.0, 0.1).sentence.split()) <= MOST_WORDS
@@ -170,27 +180,6 @@ def test_gains_are_said_per_call() -> None:
     details = replace(SLOW_BLOCK, total_ns=1_200_000.0).details[0]
     expected = f"Saves {duration(10_000)} of {duration(100_000)} per call"
     assert details.startswith(expected)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"blocks": (), "places": (), "processors": (5,)}, "SM 5 of rank 2 runs combine/send 3.0x"),
-        (
-            {"kind": "slow_events", "position": "last"},
-            "The last combine/send on every track is 3.0x slower than the others",
-        ),
-        ({"together": (2, 0.63)}, "Block 3 of rank 2 runs combine/send 3.0x"),
-    ],
-)
-def test_what_is_no_block_and_what_pays_only_together_is_said(
-    changes: dict[str, Any], expected: str
-) -> None:
-    sentence = changed(changes).sentence
-    assert sentence.startswith(expected)
-    assert len(sentence.split()) <= MOST_WORDS
-    if "together" in changes:
-        assert sentence.endswith("up to 63 %, but only all 2 together")
 
 
 @pytest.mark.parametrize("by", By)

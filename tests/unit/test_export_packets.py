@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProt
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
 
 from kprof.export import write
-from kprof.export.packets import Hole, Template, interleave, varint, varint_width
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -36,34 +34,6 @@ def packets_of(trace: Trace, tmp_path: Path) -> list[Any]:
 def descriptors_of(trace: Trace, tmp_path: Path) -> list[Any]:
     packets = packets_of(trace, tmp_path)
     return [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
-
-
-@given(value=st.integers(0, (1 << 63) - 1), extra=st.integers(0, 2))
-def test_padded_varints_are_read_back(value: int, extra: int) -> None:
-    width = min(varint_width(value) + extra, 10)
-    template = Template.of([b"\x08", Hole("value", width)])
-    record = template.fill({"value": np.array([value])}, 1).tobytes()
-    # Field 1 of this message is an unsigned 64-bit varint.
-    assert len(record) == 1 + width
-    assert TrackDescriptor.FromString(record).uuid == value
-
-
-@given(value=st.integers(0, (1 << 64) - 1))
-def test_varints_are_as_protobuf_writes_them(value: int) -> None:
-    assert TrackDescriptor(uuid=value).SerializeToString() == b"\x08" + varint(value)
-
-
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=60))
-def test_interleave_brings_records_back_into_order(kinds: list[int]) -> None:
-    sizes = (3, 7, 5)
-    kind = np.array(kinds)
-    pieces = []
-    for k in sorted(set(kinds)):
-        rows = np.flatnonzero(kind == k)
-        records = np.repeat(rows[:, None], sizes[k], axis=1).astype(np.uint8)
-        pieces.append((rows, np.ascontiguousarray(records)))
-    expected = b"".join(bytes([row]) * sizes[k] for row, k in enumerate(kinds))
-    assert interleave(pieces).tobytes() == expected
 
 
 def test_one_packet_field_by_field(tmp_path: Path) -> None:
