@@ -17,16 +17,9 @@ from kprof.analysis.findings.limits import LimitKind
 from kprof.analysis.findings.when import When
 from kprof.capture.verified import Verdict
 from kprof.errors import SelectionError
-from synthetic import TraceBuilder
+from patterns.bodies import grid
+from patterns.machine import Await, Machine, Put, Steps, Track, Work
 
-REGIONS = """
-REGION(R_PACK, "pack", compute)
-REGION(R_SEND, "send", send, peer:8, slot:24)
-REGION(R_WAIT, "wait", wait, peer:8, slot:24)
-REGION(R_REDUCE, "reduce", compute)
-REGION(R_PLAN, "plan", compute)
-FLOW(R_SEND, R_WAIT)
-"""
 NUM_CALLS = 5
 ITEMS = 4
 ONE_BLOCK = (0, 1)
@@ -38,48 +31,34 @@ def exchange(
     plan_ns: int = 0,
     num_blocks: int = 1,
     slow_block: int = -1,
+    has_flows: bool = True,
 ) -> Summary:
-    """Ranks that pack and reduce for each other, block by block; rank 0 plans before that."""
-    build = TraceBuilder(REGIONS, len(pack_ns))
-    ranks = range(len(pack_ns))
-    for call in range(NUM_CALLS):
-        build.launch(call, "exchange", num_blocks)
-        for block in range(num_blocks):
-            place = {"launch": call, "block": block}
-            end = {}
-            for rank in ranks:
-                now = call * 1_000_000
-                if plan_ns and rank == 0:
-                    build.span(0, "plan", now, plan_ns, **place)
-                    now += plan_ns
-                for _ in range(ITEMS):
-                    is_slow = rank == len(pack_ns) - 1 and block == slow_block
-                    length = pack_ns[rank] * (3 if is_slow else 1) + 3 * call
-                    build.span(rank, "pack", now, length, **place)
-                    now += length
-                peers = [peer for peer in ranks if peer != rank]
-                for peer in peers:
-                    sent: dict[str, Any] = {"peer": peer, "slot": block}
-                    build.span(rank, "send", now, 50, **sent, **place)
-                    now += 50
-                end[rank] = now
-            for rank in ranks:
-                now = end[rank]
-                for peer in ranks:
-                    if peer == rank:
-                        continue
-                    ready = max(now + 20, end[peer] + 200)
-                    waited: dict[str, Any] = {"peer": peer, "slot": block}
-                    build.span(rank, "wait", now, ready - now, **waited, **place)
-                    now = ready
-                build.span(rank, "reduce", now, 3000, **place)
-    return Summary.of(build.trace())
+    """Ranks that load and add up for each other, block by block; rank 0 does some math before that."""
+    num_ranks = len(pack_ns)
+
+    def body(me: Track) -> Steps:
+        if plan_ns and me.rank == 0:
+            yield Work("math", plan_ns)
+        is_slow = (me.rank, me.block) == (num_ranks - 1, slow_block)
+        for _ in range(ITEMS):
+            yield Work("load", pack_ns[me.rank] * (3 if is_slow else 1))
+        peers = [peer for peer in range(num_ranks) if peer != me.rank]
+        for peer in peers:
+            yield Put("push", peer, me.block, 50)
+        for peer in peers:
+            yield Await("pull", peer, me.block)
+        yield Work("sum", 3000)
+
+    machine = Machine(num_ranks, seed=1, noise=0.0)
+    for _ in range(NUM_CALLS):
+        machine.call(grid(machine, num_blocks), body)
+    return Summary.of(machine.trace(has_flows=has_flows))
 
 
 def finding(**facts: Any) -> Finding:
     """A finding that was made up: of all calls, 3 us each."""
     usual = {
-        "region": "pack",
+        "region": "load",
         "calls": tuple(range(NUM_CALLS)),
         "costly_calls": tuple(range(NUM_CALLS)),
         "gains_ns": (8000.0,) * NUM_CALLS,
@@ -91,7 +70,7 @@ def finding(**facts: Any) -> Finding:
 def test_all_other_ranks_get_slower_and_calls_do_not() -> None:
     summary = exchange((2000, 2000, 5000))
     (found, *_) = find(summary).findings
-    assert (found.ranks, found.region) == ((2,), "pack")
+    assert (found.ranks, found.region) == ((2,), "load")
     tried = experiment_of(summary, found)
     assert tried.is_at_others
     assert tried.blocks == {0: (ONE_BLOCK,), 1: (ONE_BLOCK,)}
@@ -114,7 +93,7 @@ def test_of_a_block_all_others_get_slower_also_those_of_its_rank() -> None:
 
 def test_what_one_rank_alone_does_gets_slower_itself() -> None:
     summary = exchange((2000, 2000), plan_ns=9000)
-    tried = experiment_of(summary, finding(region="plan", ranks=(0,)))
+    tried = experiment_of(summary, finding(region="math", ranks=(0,)))
     assert not tried.is_at_others
     assert tried.blocks == {0: (ONE_BLOCK,)}
     assert tried.most == 1
@@ -131,7 +110,7 @@ def test_pairs_of_rank_and_block_are_those_pairs() -> None:
 
 def test_without_a_region_it_is_the_one_that_takes_longest() -> None:
     tried = experiment_of(exchange(), finding(region=None, ranks=(1,)))
-    assert tried.region == "pack"
+    assert tried.region == "load"
 
 
 def test_a_place_that_is_no_cause_is_promised_to_be_none() -> None:
@@ -162,14 +141,8 @@ def test_the_design_is_no_place() -> None:
 
 
 def test_ranks_that_nothing_joins_are_not_tried() -> None:
-    text = REGIONS.replace("FLOW(R_SEND, R_WAIT)", "")
-    build = TraceBuilder(text, 2)
-    for rank in (0, 1):
-        build.span(rank, "pack", 0, 2000 + 3000 * rank)
-        build.span(rank, "wait", 6000, 500, peer=1 - rank)
-    made_up = finding(ranks=(1,), costly_calls=(0,), calls=(0,), gains_ns=(3000.0,))
     with pytest.raises(SelectionError, match="nothing says which waits"):
-        experiment_of(Summary.of(build.trace()), made_up)
+        experiment_of(exchange(has_flows=False), finding(ranks=(1,)))
 
 
 DELAYS_NS = (0.0, 1000.0, 2000.0)
@@ -180,7 +153,7 @@ def promised(share: float) -> Experiment:
     """A call has four spans to delay, and this part of a delay shows."""
     lengths = BASE_NS + 4 * share * np.array(DELAYS_NS)[:, None] + np.zeros((3, NUM_CALLS))
     calls = tuple(range(NUM_CALLS))
-    return Experiment("pack", True, {0: (ONE_BLOCK,)}, DELAYS_NS, calls, lengths, 4.0, False)
+    return Experiment("load", True, {0: (ONE_BLOCK,)}, DELAYS_NS, calls, lengths, 4.0, False)
 
 
 def measured(share: float, noise_ns: float = 200.0, num_rounds: int = 6) -> np.ndarray:
