@@ -10,37 +10,34 @@ import pytest
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.analysis.findings.differences import By, Difference
+from patterns.bodies import grid
 from patterns.classes import CLASSES, draw
+from patterns.machine import Machine, Steps, Track, Work
 from synthetic import TraceBuilder
 
 NUM_CALLS, NUM_RANKS, NUM_BLOCKS = 6, 4, 8
-REGIONS = """
-REGION(R_SEND, "send", send)
-REGION(R_WORK, "work", compute)
-"""
 
 
 def differences_of(
     send_ns: Callable[[int, int], int], start_ns: Callable[[int, int], int] = lambda _c, _r: 0
 ) -> tuple[Difference, ...]:
-    """Of calls in which every block sends once, then works, and the call ends with the last rank;
+    """Of calls in which every block loads once, then works, and the call ends with the last rank;
     lengths by call and rank."""
-    build = TraceBuilder(REGIONS, num_ranks=NUM_RANKS)
+
+    def body(me: Track) -> Steps:
+        yield Work("load", send_ns(me.call, me.rank) + 10 * me.block)
+        yield Work("math", 20_000)
+
+    machine = Machine(NUM_RANKS, seed=1, noise=0.0)
     for call in range(NUM_CALLS):
-        build.launch(call + 1, "kernel", num_blocks=NUM_BLOCKS)
-        for rank in range(NUM_RANKS):
-            at_ns = 1_000_000 * call + start_ns(call, rank)
-            for block in range(NUM_BLOCKS):
-                at = {"rank": rank, "launch": call + 1, "block": block}
-                length_ns = send_ns(call, rank) + 10 * block
-                build.span(region="send", start_ns=at_ns, duration_ns=length_ns, **at)
-                build.span(region="work", start_ns=at_ns + length_ns, duration_ns=20_000, **at)
-    return analysis.find(Summary.of(build.trace())).rest.differences
+        late = {rank: float(start_ns(call, rank)) for rank in range(NUM_RANKS)}
+        machine.call(grid(machine, NUM_BLOCKS), body, late=late)
+    return analysis.find(Summary.of(machine.trace())).rest.differences
 
 
 def test_most_ranks_are_slow_and_which_ones_changes_from_call_to_call() -> None:
     (found,) = differences_of(lambda call, rank: 5_000 if rank == call % NUM_RANKS else 40_000)
-    assert (found.region, found.by) == ("send", By.RANK_OF_CALL)
+    assert (found.region, found.by) == ("load", By.RANK_OF_CALL)
     assert 0.5 < found.share < 0.6
     assert 7 < found.factor < 9
 
@@ -55,7 +52,7 @@ def test_what_hides_behind_a_late_start_is_tried_with_it() -> None:
         lambda _call, rank: 5_000 if rank == NUM_RANKS - 1 else 40_000,
         lambda _call, rank: 35_000 if rank == NUM_RANKS - 1 else 0,
     )
-    assert (found.region, found.slow, found.with_starts) == ("send", (0, 1, 2), True)
+    assert (found.region, found.slow, found.with_starts) == ("load", (0, 1, 2), True)
     assert 0.5 < found.share < 0.6
 
 

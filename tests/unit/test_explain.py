@@ -113,16 +113,6 @@ def test_barriers_of_single_blocks_are_no_lock() -> None:
     assert LimitKind.LOCK not in limits
 
 
-def test_a_slow_rank_is_found_without_a_clock_in_common() -> None:
-    slow = Cause(Kind.SLOW, 2.0, ALWAYS, ranks=(1,))
-    run = simulate(run_of(slow))
-    run.is_aligned = False
-    found = explain_trace(run.trace()).findings
-    assert [(finding.kind.name, finding.ranks) for finding in found] == [("slow", (1,))]
-    gained = sum(run.lengths_ns) - sum(simulate(run_of(slow), []).lengths_ns)
-    assert found[0].gain_ns == pytest.approx(gained, rel=0.1)
-
-
 def test_a_recording_names_the_next_steps_of_its_ladder() -> None:
     first, second, third = analysed("all_to_all-token_flags-4xH200-skew3-264blocks").found.findings[
         :3

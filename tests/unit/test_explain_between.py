@@ -100,12 +100,6 @@ def test_without_a_common_clock_warps_of_a_block_still_wait_for_each_other() -> 
     assert finding.share == pytest.approx(8 * 1600 / (8 * 2000 + 800), abs=0.05)
 
 
-SENDS = """
-REGION(R_ADD,  "add",  compute, row:24)
-REGION(R_SEND, "send", send,    peer:8, slot:24)
-REGION(R_WAIT, "wait", wait,    peer:8, slot:24)
-FLOW(R_SEND, R_WAIT)
-"""
 SENDING_BLOCKS, NUM_SENDS = 8, 8
 ADD_NS, SEND_NS = 10_000, 50
 # Of a block in a call: the time without a region before every send, and what every send takes.
@@ -113,32 +107,23 @@ Sends = Callable[[int, int, int], tuple[int, int]]
 
 
 def findings_of_sends(sends: Sends, num_ranks: int = 2) -> tuple[Finding, ...]:
-    """Of blocks that add, send one lap after the other, and wait for what others sent."""
-    build = TraceBuilder(SENDS, num_ranks)
-    for call in range(NUM_CALLS):
-        build.launch(call, "kernel", SENDING_BLOCKS)
-        for rank in range(num_ranks):
-            for block in range(SENDING_BLOCKS):
-                _add_sends(build, call, rank, block, sends)
-    return explain_trace(build.trace()).findings
+    """Of blocks that load, send one lap after the other, and wait for what others sent."""
 
+    def body(me: Track) -> Steps:
+        yield Work("load", ADD_NS)
+        for turn in range(NUM_SENDS):
+            gap_ns, send_ns = sends(me.call, me.block, turn)
+            if gap_ns:
+                yield Idle(gap_ns)
+            slot = NUM_SENDS * me.block + turn
+            yield Put("push", (me.rank + 1) % num_ranks, slot, send_ns)
+        for turn in range(NUM_SENDS):
+            yield Await("pull", (me.rank - 1) % num_ranks, NUM_SENDS * me.block + turn)
 
-def _add_sends(build: TraceBuilder, call: int, rank: int, block: int, sends: Sends) -> None:
-    # Everybody takes about as long, but no two of them the same time.
-    start_ns = 100_000 * call + 7 * block + 3 * rank
-    place = {"rank": rank, "block": block, "launch": call}
-    add_ns = ADD_NS + (37 * block + 11 * rank + 5 * call) % 100
-    build.span(**place, region="add", start_ns=start_ns, duration_ns=add_ns, row=block)
-    end_ns = start_ns + add_ns
-    for turn in range(NUM_SENDS):
-        gap_ns, send_ns = sends(call, block, turn)
-        sent = {"peer": (rank + 1) % build.num_ranks, "slot": NUM_SENDS * block + turn}
-        start_ns, end_ns = end_ns + gap_ns, end_ns + gap_ns + send_ns
-        build.span(**place, region="send", start_ns=start_ns, duration_ns=send_ns, **sent)
-    for turn in range(NUM_SENDS):
-        came = {"peer": (rank - 1) % build.num_ranks, "slot": NUM_SENDS * block + turn}
-        build.span(**place, region="wait", start_ns=end_ns, duration_ns=200, **came)
-        end_ns += 200
+    machine = Machine(num_ranks, seed=5, noise=0.005)
+    for _ in range(NUM_CALLS):
+        machine.call(grid(machine, SENDING_BLOCKS), body)
+    return explain_trace(machine.trace()).findings
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
@@ -157,7 +142,7 @@ def test_time_before_some_laps_is_no_event_of_their_region() -> None:
         return (3000 if is_late else 0), SEND_NS + turn
 
     (finding,) = findings_of_sends(sends)
-    assert (finding.kind.name, finding.region) == ("idle_gap", "send")
+    assert (finding.kind.name, finding.region) == ("idle_gap", "push")
     assert (finding.ranks, finding.blocks, finding.period) == ((), (), 0)
 
 
@@ -166,7 +151,7 @@ def test_events_are_not_compared_with_less_than_the_clock_can_tell() -> None:
         return 1, (3000 if (turn + block + call) % 4 == 3 else 0)
 
     (finding,) = findings_of_sends(sends)
-    assert (finding.kind.name, finding.region) == ("slow_events", "send")
+    assert (finding.kind.name, finding.region) == ("slow_events", "push")
     # The clock of these traces has steps of 1 ns.
     assert finding.factor == pytest.approx(3000, rel=0.01)
     sent_ns = NUM_CALLS * 2 * SENDING_BLOCKS * NUM_SENDS // 4 * 3000
