@@ -1,34 +1,26 @@
 """Patterns from a machine that shares nothing with the simulator: the first finding is what was planted, or silence.
 
-A case of each class in which conclusions once went wrong (the benchmark has their rates), and the plants of
-`patterns/planted_calls.py` on a machine.
+A case of each class in which conclusions once went wrong (the benchmark has their rates), and ranks whose starts are
+apart by chance.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 from enum import Enum
+from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.conclusion_classes import judge
 from kprof.analysis.findings import explain_trace
 from kprof.analysis.findings.finding import Kind
+from patterns.bodies import grid
 from patterns.cases import PATTERNS, Pattern
 from patterns.classes import CLASSES
 from patterns.machine import Await, Machine, Put, Steps, Track, Work
-from patterns.planted_calls import (
-    BALANCED,
-    CALLS,
-    MAX_ITEMS,
-    NUM_BLOCKS,
-    PLANTS,
-    SLOW_CALLS,
-    CallPlan,
-    has_uneven_starts_without,
-    is_right,
-    plan_of,
-)
 
 pytestmark = pytest.mark.slow
 OF_TWO_CAUSES = ("two causes", "a straggler beside launch skew")
@@ -73,55 +65,62 @@ def test_what_once_went_wrong_is_right(name: str, number: int, seed: int) -> Non
     assert (verdict.first, verdict.silent) in [(True, None), (None, True)]
 
 
-ITEM_NS = 18_000
+CALLS = range(12)
+SLOW_CALLS = (2, 6, 7)
+ITEM_NS, NUM_ITEMS = 18_000, 3
 
 
-def exchange(plan: CallPlan, stall_ns: int, me: Track) -> Steps:
-    """Each block pushes what it computes and sums what comes, and a first look of block 2 of rank 1 that takes longer than usual."""
-    factor, other = plan.rounds[me.rank, me.block], 1 - me.rank
-    for item in range(plan.items[me.rank, me.block]):
+def exchange(factors: tuple[float, float], stall_ns: int, me: Track) -> Steps:
+    """Two ranks, by how much slower they are, work for each other. The first look of block 2 of rank 1 takes longer."""
+    factor, other = factors[me.rank], 1 - me.rank
+    slots = [me.block * NUM_ITEMS + item for item in range(NUM_ITEMS)]
+    for slot in slots:
         yield Work("math", ITEM_NS * factor)
-        yield Put("push", other, me.block * MAX_ITEMS + item, 2500)
-    for item in range(plan.items[other, me.block]):
+        yield Put("push", other, slot, 2500)
+    for item, slot in enumerate(slots):
         is_stalled = (me.rank, me.block, item) == (1, 2, 0)
-        yield Await("pull", other, me.block * MAX_ITEMS + item, stall_ns if is_stalled else 0)
+        yield Await("pull", other, slot, stall_ns if is_stalled else 0)
         yield Work("sum", ITEM_NS / 4 * factor)
     yield Work("store", ITEM_NS * factor)
 
 
-@functools.cache
-def run(plant: str, is_uneven: bool = False, stall_ns: int = 0) -> Machine:
-    machine = Machine(2, seed=3, noise=0.02, travel_ns=900, num_blocks=NUM_BLOCKS)
-    for call in range(CALLS):
-        plan = plan_of(plant, is_uneven, call)
-        tracks = [Track(rank, block) for rank in range(2) for block in range(NUM_BLOCKS)]
-        late = {rank: float(ns) for rank, ns in enumerate(plan.late_ns)}
-        stall_of_call_ns = stall_ns if call == SLOW_CALLS[0] else 0
-        machine.call(tracks, functools.partial(exchange, plan, stall_of_call_ns), late=late)
+def run(
+    factors: tuple[float, float] = (1.0, 1.0),
+    calls: Container[int] = CALLS,
+    late_ns: int = 0,
+    is_apart: bool = False,
+    stall_ns: int = 0,
+) -> Machine:
+    """Rank 1 starts late; in these calls ranks are slower; `is_apart`: both start late by chance, too."""
+    machine = Machine(2, seed=3, noise=0.02, travel_ns=900, num_blocks=32)
+    for call in CALLS:
+        chance = np.random.default_rng([5, call]).integers(0, 15_000, 2) * is_apart
+        of_call = factors if call in calls else (1.0, 1.0), stall_ns * (call == SLOW_CALLS[0])
+        late = {0: float(chance[0]), 1: float(chance[1] + late_ns)}
+        machine.call(grid(machine, 32), functools.partial(exchange, *of_call), late=late)
     return machine
 
 
-@pytest.mark.parametrize("is_uneven", [False, True], ids=["together", "apart"])
-@pytest.mark.parametrize("plant", PLANTS)
-def test_a_plant_is_first_and_worth_what_it_costs(plant: str, is_uneven: bool) -> None:
-    """What a rank starts late by chance is not what a slow rank costs."""
-    machine = run(plant, is_uneven)
-    first = explain_trace(machine.trace()).findings[0]
-    assert is_right(plant, first), first
-    without = run(BALANCED, has_uneven_starts_without(plant, is_uneven))
-    gain = sum(machine.lengths) - sum(without.lengths)
-    assert first.gain_ns == pytest.approx(gain, rel=0.05)
+def gain_over(machine: Machine, without: Machine) -> Any:
+    return pytest.approx(sum(machine.lengths) - sum(without.lengths), rel=0.05)
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["together", "apart"])
+def test_what_a_rank_starts_late_by_chance_is_not_what_a_slow_rank_costs(is_apart: bool) -> None:
+    slow, without = run((1.6, 1.0), is_apart=is_apart), run(is_apart=is_apart)
+    first = explain_trace(slow.trace()).findings[0]
+    assert (first.kind.name, first.ranks, first.blocks) == ("slow", (0,), ())
+    assert first.gain_ns == gain_over(slow, without)
+    # A rank that starts late is late by both: without them ranks start together.
+    late = run(late_ns=60_000, is_apart=is_apart)
+    first = explain_trace(late.trace()).findings[0]
+    assert (first.kind.name, first.ranks) == ("late_start", (1,))
+    assert first.gain_ns == gain_over(late, run())
 
 
 @pytest.mark.parametrize("stall_ns", [1000, 2000, 4000])
 def test_a_look_that_stalls_long_after_its_data_came_is_no_slow_link(stall_ns: int) -> None:
-    plant = "3 of 12 launches"
-    machine = run(plant, stall_ns=stall_ns)
-    (first,) = explain_trace(machine.trace()).findings
-    assert is_right(plant, first), first
-    gain = sum(machine.lengths) - sum(run(BALANCED).lengths)
-    assert first.gain_ns == pytest.approx(gain, rel=0.05)
-
-
-def test_without_a_plant_there_is_nothing_to_find() -> None:
-    assert explain_trace(run(BALANCED).trace()).findings == ()
+    slow = run((1.0, 2.0), SLOW_CALLS, stall_ns=stall_ns)
+    (first,) = explain_trace(slow.trace()).findings
+    assert (first.kind.name, first.ranks, first.calls) == ("slow", (1,), SLOW_CALLS)
+    assert first.gain_ns == gain_over(slow, run())
