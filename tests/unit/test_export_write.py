@@ -136,19 +136,28 @@ def test_progress_goes_from_nothing_to_one(tmp_path: Path) -> None:
     assert all(0 <= fraction <= 1 for fraction in seen)
 
 
-def test_clocks_that_are_not_aligned_are_said(tmp_path: Path) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=2, is_aligned=False)
-    for rank in range(2):
-        build.span(rank, "long", 5, 10)
-    (notice,) = write(build.trace(), tmp_path / "run.pftrace").notices
-    assert "clocks of the ranks are not aligned" in notice
+def dropped(needed_bytes: int) -> dict[str, Any]:
+    arena = ArenaUse(1 << 20, 1 << 20, needed_bytes)
+    return {"counts": EventCounts(dropped=3), "arena": arena}
 
 
-def test_missing_ranks_are_said(tmp_path: Path) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=3, missing_ranks=(1,))
+@pytest.mark.parametrize(
+    ("options", "of_ranks", "words"),
+    [
+        ({"is_aligned": False}, {}, "clocks of the ranks are not aligned"),
+        ({"missing_ranks": (1,)}, {}, "nothing was recorded on rank 1"),
+        ({}, dropped((8 << 20) + 1), "--arena-size 9MiB would have held them"),
+        ({}, dropped(0), "6 events did not fit the arena while recording and are missing; "),
+        ({}, dropped(0), "record with a larger --arena-size"),
+    ],
+)
+def test_what_the_recording_lacks_is_said(
+    options: dict[str, Any], of_ranks: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2, **options)
     build.span(0, "long", 5, 10)
-    (notice,) = write(build.trace(), tmp_path / "run.pftrace").notices
-    assert "rank 1" in notice
+    (notice,) = write(build.trace(of_ranks), tmp_path / "run.pftrace").notices
+    assert words in notice
 
 
 def exchange_trace(num_messages: int) -> Trace:
@@ -312,24 +321,6 @@ def test_small_ranks_are_read_together(tmp_path: Path, monkeypatch: pytest.Monke
         counts.append(len(asked))
         monkeypatch.undo()
     assert counts[0] == counts[1]
-
-
-@pytest.mark.parametrize(
-    ("needed_bytes", "words"),
-    [
-        ((8 << 20) + 1, "--arena-size 9MiB would have held them"),
-        (0, "record with a larger --arena-size"),
-    ],
-)
-def test_dropped_events_are_said_with_the_arena_that_holds_them(
-    tmp_path: Path, needed_bytes: int, words: str
-) -> None:
-    arena = ArenaUse(1 << 20, 1 << 20, needed_bytes)
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    trace = build.trace({"counts": EventCounts(dropped=3), "arena": arena})
-    (notice,) = write(trace, tmp_path / "run.pftrace").notices
-    assert notice.startswith("3 events did not fit the arena")
-    assert notice.endswith(words)
 
 
 def test_a_trace_that_is_merged_as_a_whole_names_no_length(tmp_path: Path) -> None:
