@@ -29,9 +29,7 @@ import itertools
 import json
 import multiprocessing
 import os
-import platform
 import secrets
-import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -42,6 +40,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import harness
 from kprof.analysis.findings import Explanation, Finding, explain_trace
 from simulation import (
     HELD_BACK,
@@ -312,45 +311,29 @@ def summary_of(document: dict[str, Any]) -> str:
         of = measured["balanced" if name == "silent" else "planted"]
         rate = "no such runs" if measured[name] is None else f"{100 * measured[name]:.1f} %"
         lines.append(f"| {what.format(of=of)} | {rate} | {100 * least:.0f} % |")
-    where = f"commit {document['commit']}, {document['date']}"
+    where = f"commit {document['commit']}, {document['date_utc']}"
     return "\n".join([*lines, "", f"`{document['command']}`, {where}."])
-
-
-def _commit() -> str:
-    """The commit of this checkout, or nothing outside of one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    except OSError:
-        return ""
 
 
 def write(path: Path, seed: int, verdicts: list[Verdict]) -> None:
     verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
-    document = {
-        "command": f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed "
-        f"{seed}",
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+    command = f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed {seed}"
+    document = harness.context(command) | {
         "cpu_seconds": round(sum(verdict.cpu_s for verdict in verdicts)),
         "seed": seed,
         "rates": rates(verdicts),
         **tables(verdicts),
         "failures": [asdict(verdict) for verdict in verdicts if not _is_right(verdict)],
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    harness.write(document, path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--log", type=Path)
     parser.add_argument("--only", choices=("balanced", "planted"), help="leave the other cases out")
     options = parser.parse_args()
@@ -372,12 +355,12 @@ def main() -> None:
                 log.write(json.dumps({"seed": seed} | asdict(verdict)) + "\n")
         if not _is_right(verdict):
             print(verdict, flush=True)
-        if options.json and len(verdicts) % SAVED_EVERY == 0:
-            write(options.json, seed, verdicts)
+        if options.output and len(verdicts) % SAVED_EVERY == 0:
+            write(options.output, seed, verdicts)
     print(rates(verdicts))
-    if options.json:
-        write(options.json, seed, verdicts)
-        print(summary_of(json.loads(options.json.read_text())))
+    if options.output:
+        write(options.output, seed, verdicts)
+        print(summary_of(json.loads(options.output.read_text())))
 
 
 if __name__ == "__main__":

@@ -12,29 +12,24 @@ named. With two H200 it takes at most four minutes.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
+from benchmarks import harness
+from benchmarks.runs import ROOT, environment
 from kprof.capture.names import UNFINISHED_SUFFIX
 from kprof.recording.launcher.stopping import processes_of, signal_all
 from planted_hangs.processes import EXPECTED
 
-ROOT = Path(__file__).parents[1]
 _TOTAL_S = 230
 
 
 def run(name: str, device: str, folder: Path, limit_s: float) -> tuple[str, bool]:
     """The transcript of a run, and whether the report named what was planted."""
-    places = [ROOT, ROOT / "cli", ROOT / "tests" / "support"]
-    path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
     capture = folder / f"{name}.kprof"
     workload = ["python", "-m", "planted_hangs.processes", name, device]
     recording = ["record", "--hang-after", "2", "-o", str(capture)]
@@ -42,7 +37,7 @@ def run(name: str, device: str, folder: Path, limit_s: float) -> tuple[str, bool
     with log.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "kprof_cli", *recording, "--", *workload],
-            env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+            env=environment(ROOT / "tests" / "support"),
             stdout=file,
             stderr=subprocess.STDOUT,
         )
@@ -61,15 +56,11 @@ def run(name: str, device: str, folder: Path, limit_s: float) -> tuple[str, bool
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = harness.options(__doc__, has_folder=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--only", choices=EXPECTED, action="append")
     parser.add_argument("--limit-s", type=float, default=40.0)
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
     deadline_s = time.monotonic() + _TOTAL_S
     transcript, named = "", dict[str, bool]()
     with tempfile.TemporaryDirectory() as scratch:
@@ -79,19 +70,10 @@ def main() -> int:
             transcript += f"{text}\n"
             print(f"{name}: {'named' if named[name] else 'NOT NAMED'}", flush=True)
             (arguments.folder / "transcript.txt").write_text(transcript)
-    result = {"date_utc": date.today().isoformat(), "device": _device(arguments.device)}
-    (arguments.folder / "hangs.json").write_text(
-        json.dumps(result | {"named_right": named}, indent=1) + "\n"
-    )
+    device = "cuda" if arguments.device == "cuda" else ""
+    result = harness.context("python -m benchmarks.hangs_on_gpus FOLDER", device)
+    harness.write(result | {"named_right": named}, arguments.folder / "hangs.json")
     return 0 if all(named.values()) else 1
-
-
-def _device(name: str) -> str:
-    if name == "cpu":
-        return "CPU"
-    import torch
-
-    return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
 
 
 if __name__ == "__main__":

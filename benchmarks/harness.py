@@ -12,6 +12,7 @@ import os
 import platform
 import random
 import statistics
+import subprocess
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -43,12 +44,22 @@ def _made(name: str) -> Path:
 
 
 def context(command: str, device: str = "") -> dict[str, Any]:
-    """When, where and how figures were measured. `device` is a torch device, "" for this CPU."""
+    """When, where, how and of which commit figures were measured. `device` is a torch device, "" for this CPU."""
     return {
         "date_utc": datetime.now(timezone.utc).date().isoformat(),
         "device": _gpu(device) if device else cpu(),
         "command": command,
+        "commit": _commit(),
     }
+
+
+def _commit() -> str:
+    """The commit of this checkout, or nothing outside of one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def cpu() -> str:
@@ -70,10 +81,14 @@ def _gpu(device: str) -> str:
 
 def show_and_write(result: object, path: Path | None) -> None:
     """Print a result as JSON, and write it where a file is named."""
-    text = json.dumps(result, indent=1)
-    print(text)
+    print(json.dumps(result, indent=1))
     if path:
-        path.write_text(text + "\n")
+        write(result, path)
+
+
+def write(result: object, path: Path) -> None:
+    """Write a result as JSON, in place of an earlier one of this run."""
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:

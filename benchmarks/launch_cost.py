@@ -1,7 +1,7 @@
 """What `recorder.launch(...)` costs the host: the Python part of recording a launch, beside a
 recorder that is off.
 
-    python benchmarks/launch_cost.py [--launches 1000] [--repeats 301]
+    python -m benchmarks.launch_cost [--launches 1000] [--repeats 301]
 
 Both call `launch` for a kernel of 304 blocks, one after the other in turns, on the CPU target;
 nothing is run. The least of all repeats is what the code takes, the median what a machine that also
@@ -15,22 +15,19 @@ and so much memory that the caches hold something else, as in a program that doe
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import harness
 from kprof.recording.launcher.record import session
 from kprof.recording.rank.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.rank.recorder import Recorder
@@ -152,23 +149,18 @@ def _spreads(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.options(__doc__)
     parser.add_argument("--launches", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=301)
     arguments = parser.parse_args()
-    figures = {
-        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "device": f"{platform.machine()} CPU, Python {platform.python_version()}",
-        "command": " ".join(["python -m benchmarks.launch_cost", *sys.argv[1:]]),
+    figures = harness.context(" ".join(["python -m benchmarks.launch_cost", *sys.argv[1:]])) | {
         "launches": arguments.launches,
         "repeats": arguments.repeats,
         "per_launch": measure(arguments.launches, arguments.repeats),
     }
     if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
         figures["whole_programs"] = measure_whole(arguments.repeats)
-    print(json.dumps(figures, indent=1))
+    harness.show_and_write(figures, arguments.output)
 
 
 if __name__ == "__main__":

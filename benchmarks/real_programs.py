@@ -15,22 +15,19 @@ The floor is Inductor's own kernel and launch with four numbers more that nobody
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import json
-import os
 import re
 import runpy
 import statistics
 import subprocess
 import sys
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.runs import ROOT
+from benchmarks.runs import ROOT, environment
 
 PROGRAMS = ROOT / "tests" / "real" / "programs"
 # The mode, the layers, the steps that are timed.
@@ -176,12 +173,10 @@ def run(folder: Path, case: str, options: list[str]) -> dict[str, Any]:
     kprof = [sys.executable, "-m", "kprof_cli", "record", "--force", "-o", str(capture)]
     command = [*kprof, *(each for each in options if each not in CHANGES), "--", *command]
     begin_s = time.monotonic()
-    path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     try:
         answer = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-            timeout=LIMIT_S,
+            command, cwd=ROOT, env=environment(TORCHINDUCTOR_COMPILE_THREADS="1"),
+            capture_output=True, text=True, check=False, timeout=LIMIT_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"exit_code": None}
@@ -227,16 +222,12 @@ def shares(steps_ms: list[tuple[str, int, float]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = harness.options(__doc__, has_folder=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--ways", default=",".join(TURNS))
     arguments = parser.parse_args()
-    folder: Path = arguments.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {"when": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+    folder: Path = arguments.folder
+    results: dict[str, Any] = harness.context("python -m benchmarks.real_programs FOLDER", "cuda")
 
     def keep(case: str, way: str, ran: dict[str, Any]) -> None:
         results.setdefault(case, {}).setdefault(way, []).append(ran)
@@ -244,7 +235,7 @@ def main() -> None:
         print(
             case, way, ran["exit_code"], ran.get("step_ms"), turns, ran.get("summary"), flush=True
         )
-        (folder / "real_programs.json").write_text(json.dumps(results, indent=1) + "\n")
+        harness.write(results, folder / "real_programs.json")
 
     ways = {way: TURNS[way] for way in arguments.ways.split(",")}
     for case in CASES:

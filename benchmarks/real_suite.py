@@ -12,8 +12,6 @@ Exits with 1 if anything is not as it should be.
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 import threading
@@ -24,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.runs import ROOT
 from kprof.trace import Trace
 
@@ -115,7 +114,7 @@ class Suite:
         with self.lock:
             self.results.append(entry)
             print(f"{name} | {way} | {verdict} | {times} | {more.get('events', '')}", flush=True)
-            (self.folder / "real_suite.json").write_text(json.dumps(self.results, indent=1) + "\n")
+            harness.write(self.results, self.folder / "real_suite.json")
 
     def begin(self, what: Callable[..., None], *arguments: Any) -> None:
         """One run, unless the time is over."""
@@ -158,16 +157,12 @@ def check_kprof() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = harness.options(__doc__, has_folder=True)
     parser.add_argument("--at-a-time", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=285.0)
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
     check_kprof()
-    suite = Suite(arguments.folder.absolute(), arguments.seconds)
+    suite = Suite(arguments.folder, arguments.seconds)
     programs = [program for program in on_gpus.PROGRAMS if program.is_here]
     for program in on_gpus.PROGRAMS:
         if program not in programs:

@@ -13,22 +13,36 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-class Runs:
-    """Runs commands with a log each, and keeps a line about each for the summary.
+def environment(*places: Path, **variables: str) -> dict[str, str]:
+    """That of a command: it imports what is in `places`, and kprof and the benchmarks of this checkout."""
+    paths = [*map(str, places), str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")]
+    more = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return os.environ | more | variables
 
-    A command may take `limit_s`, and all together `total_s` from now on.
+
+class Runs:
+    """Runs commands with a log each, and keeps a line about each for the summary, and the names of those that failed.
+
+    A command may take `limit_s`, and all together `total_s` from now on. `places` and `variables` are of `environment`.
     """
 
-    def __init__(self, folder: Path, limit_s: float, total_s: float = float("inf")) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limit_s: float,
+        total_s: float = float("inf"),
+        *places: Path,
+        **variables: str,
+    ) -> None:
         self.folder = folder
         self.limit_s = limit_s
         self.deadline = time.monotonic() + total_s
+        self.places, self.variables = places, variables
         self.lines: list[str] = []
+        self.failed: set[str] = set()
 
-    def __call__(self, name: str, arguments: Sequence[str]) -> str:
+    def __call__(self, name: str, arguments: Sequence[str | Path]) -> str:
         """What `python *arguments` prints; it may fail."""
-        path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         begin = time.monotonic()
         limit_s = max(0.1, min(self.limit_s, self.deadline - begin))
         log = self.folder / f"{name}.txt"
@@ -36,11 +50,13 @@ class Runs:
             try:
                 code: object = subprocess.run(
                     [sys.executable, *arguments],
-                    cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
-                    timeout=limit_s, check=False,
+                    cwd=ROOT, env=environment(*self.places, **self.variables), stdout=file,
+                    stderr=subprocess.STDOUT, timeout=limit_s, check=False,
                 ).returncode  # fmt: skip
             except subprocess.TimeoutExpired:
                 code = f"none after {limit_s:.0f} s"
+        if code:
+            self.failed.add(name)
         text = log.read_text(errors="replace")
         last = text.strip().splitlines()[-1:] or [""]
         elapsed_s = time.monotonic() - begin

@@ -15,12 +15,9 @@ Leaves any_kernel.json, the captures, their reports and a log of each run in FOL
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,7 +27,7 @@ import torch
 
 from benchmarks import harness
 from benchmarks.any_kernel.cases import CASES, NUM_SKIPPED, Case, judge
-from benchmarks.runs import ROOT
+from benchmarks.runs import Runs
 
 HERE: Final = Path(__file__).parent
 TOTAL_S, RUN_S, NUM_AT_A_TIME = 215.0, 60.0, 6
@@ -47,34 +44,13 @@ class Bench:
 
     def __init__(self, folder: Path, site: Path | None) -> None:
         self.folder = folder
-        self.deadline_s = time.monotonic() + TOTAL_S
-        found = [
-            ROOT,
-            ROOT / "cli",
-            *([site / "nvidia_cutlass_dsl" / "dsl_packages"] if site else []),
-        ]
-        path = os.pathsep.join([*map(str, found), os.environ.get("PYTHONPATH", "")])
-        arch = {"TORCH_CUDA_ARCH_LIST": "9.0", "PYTHONUNBUFFERED": "1"}
-        self.environment: Mapping[str, str] = os.environ | arch | {"PYTHONPATH": path}
+        places = [site / "nvidia_cutlass_dsl" / "dsl_packages"] if site else []
+        self.run = Runs(folder, RUN_S, TOTAL_S, *places, TORCH_CUDA_ARCH_LIST="9.0")
 
     def __call__(self, name: str, arguments: Sequence[str | Path]) -> str | None:
         """What `python *arguments` prints; None where it fails."""
-        limit_s = max(0.1, min(RUN_S, self.deadline_s - time.monotonic()))
-        log = self.folder / f"{name}.txt"
-        with log.open("w") as file:
-            try:
-                code = subprocess.run(
-                    [sys.executable, *map(str, arguments)],
-                    cwd=ROOT, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
-                    timeout=limit_s, check=False,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                code = -1
-        text = log.read_text(errors="replace")
-        if code:
-            last = (text.strip().splitlines() or [""])[-1]
-            print(f"{name}: exit code {code}: {last[:200]}", flush=True)
-        return None if code else text
+        text = self.run(name, arguments)
+        return None if name in self.run.failed else text
 
     def build(self) -> tuple[str, Path]:
         """How the kernels of planted.cu were built, and the library."""
@@ -149,20 +125,16 @@ def _write(folder: Path, built: str, results: Mapping[str, dict[str, Any]]) -> d
         },
         "cases": {name: done[name] for name in CASES if name in done},
     }
-    (folder / "any_kernel.json").write_text(json.dumps(result, indent=1) + "\n")
+    harness.write(result, folder / "any_kernel.json")
     return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = harness.options(__doc__, has_folder=True)
     parser.add_argument("--run-iket", type=Path, metavar="SITE")
     parser.add_argument("--only", choices=CASES, nargs="+", default=list(CASES))
     given = parser.parse_args()
-    folder = given.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder: Path = given.folder
     bench = Bench(folder, given.run_iket.absolute() if given.run_iket else None)
     built, library = bench.build()
     cases = [CASES[name] for name in given.only]

@@ -18,8 +18,6 @@ time was left. What is measured is in FOLDER/nccl.json after each part, with a l
 
 from __future__ import annotations
 
-import argparse
-import json
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -47,10 +45,7 @@ PARTS: list[Part] = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = harness.options(__doc__, has_folder=True)
     parser.add_argument("--nccl", type=Path, required=True, help="the source tree of NCCL")
     parser.add_argument("--seconds", type=float, default=230.0, help="for all of it")
     parser.add_argument(
@@ -60,8 +55,7 @@ def main() -> None:
         help="parts with one of these in their name, such as late-threads",
     )
     arguments = parser.parse_args()
-    folder: Path = arguments.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder: Path = arguments.folder
     bench = Bench(folder, arguments.nccl.absolute(), arguments.seconds)
     result: dict[str, Any] = {}
     if not _kept(result, "build", folder, bench.build):
@@ -85,7 +79,7 @@ def _kept(
     print(name, flush=True)
     shown = {key: value for key, value in result[name].items() if not isinstance(value, list)}
     harness.show_and_write(shown, None)
-    (folder / "nccl.json").write_text(json.dumps(result, indent=1) + "\n")
+    harness.write(result, folder / "nccl.json")
     return "failed" not in result[name]
 
 

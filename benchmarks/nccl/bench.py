@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import ROOT
+from benchmarks.runs import ROOT, environment
 
 BUILD = [
     "src.lib",
@@ -54,7 +54,8 @@ class Bench:
         # What `story` compiles, meanwhile; it waits for that, or does it again.
         ahead = [sys.executable, "-m", "benchmarks.nccl.workload", "build"]
         with (self.folder / "build-kernels.log").open("w") as log:
-            subprocess.Popen(ahead, cwd=ROOT, env=self._environment({}), stdout=log, stderr=log)
+            shared = environment(**SHARED_GPU)
+            subprocess.Popen(ahead, cwd=ROOT, env=shared, stdout=log, stderr=log)
         if not self.library.exists():
             self.run("build-nccl", ["make", "-C", str(self.nccl), f"-j{os.cpu_count()}", *BUILD])
         nccl_s = time.monotonic() - begun_s
@@ -69,10 +70,6 @@ class Bench:
         self.run("build-empty", [*common, *shared, *source, "-I", str(ROOT / "kprof" / "nccl")])
         return {"nccl_s": round(nccl_s, 1), "all_s": round(time.monotonic() - begun_s, 1)}
 
-    def _environment(self, variables: dict[str, str]) -> dict[str, str]:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
-        return os.environ | SHARED_GPU | {"PYTHONPATH": path} | variables
-
     def run(
         self, name: str, command: Sequence[str], limit_s: float = 1e9, **variables: str
     ) -> dict[str, Any]:
@@ -81,12 +78,12 @@ class Bench:
         limit_s = min(limit_s, self.left_s - FINISH_S)
         if limit_s <= 0:
             raise OutOfTimeError(f"no time is left for {name}")
-        environment = self._environment(variables)
         log = self.folder / f"{name}.log"
         with log.open("w") as file:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True
-            )
+                command, cwd=ROOT, env=environment(**(SHARED_GPU | variables)),
+                stdout=file, stderr=file, start_new_session=True,
+            )  # fmt: skip
             code = _wait(process, limit_s)
         text = log.read_text(errors="replace")
         if code:
