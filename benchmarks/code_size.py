@@ -1,12 +1,9 @@
-"""Size and shape of the product code: lines, functions, modules at the root of kprof, imports
-between its folders, uses of `Any`.
+"""How large is the code, and which functions are the longest?
 
     python -m benchmarks.code_size                      this checkout
-    python -m benchmarks.code_size --against COMMIT     a table: the commit, and this checkout
+    python -m benchmarks.code_size --against COMMIT     that commit beside it
 
-Lines are those with code: no blank lines, comments or docstrings. The last rows of the table leave
-out features that one side does not have, file by file: ADDED and REPLACED below. What a new feature
-added to an existing file stays in.
+Lines are counted as `wc -l` does, and without blank lines, comments and docstrings ("with code").
 """
 
 from __future__ import annotations
@@ -14,234 +11,36 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import statistics
 import subprocess
 import tarfile
 import tempfile
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("kprof", "cli", "instrumented_kernels")
-CPP_SUFFIXES = (".h", ".hip", ".cu")
+PARTS = {"product": PRODUCT, "tests": ("tests",), "benchmarks": ("benchmarks",)}
+SUFFIXES = (".py", ".h", ".hip", ".cpp", ".cu", ".j2")
+NUM_LONGEST = 15
 _NOT_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT),
+    *(tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER),
 }
 
-# Since 4518b88, the commit before the folders of today.
-BEFORE = "4518b88"
-# Files and folders of features that came since.
-ADDED = {
-    "findings as gains": (
-        "kprof/analysis/replay",
-        "kprof/analysis/findings",
-        "kprof/analysis/equivalence.py",
-        "kprof/report/changes.py",
-    ),
-    "graphs, schedules, draining, hangs": (
-        "kprof/recording/retention/call_lengths.py",
-        "kprof/recording/retention/drainer.py",
-        "kprof/recording/arenas/ledger.py",
-        "kprof/recording/rank/outliving.py",
-        "kprof/recording/finishing/salvage.py",
-        "kprof/devices/mapping.py",
-        "kprof/recording/retention/flight.py",
-        "kprof/hangs",
-        "kprof/analysis/hung.py",
-        "kprof/include/kprof/late_wait.h",
-        "kprof/include/kprof/wait_lines.h",
-        "kprof/report/figures/hung.py",
-        "cli/kprof_cli/watching.py",
-        "kprof/recording/retention/keeping.py",
-        "kprof/recording/finishing/numbering.py",
-        "kprof/recording/finishing/open_spans.py",
-        "kprof/recording/launches/progress.py",
-        "kprof/recording/decoding/replays.py",
-        "kprof/recording/retention/retention.py",
-        "kprof/recording/launcher/sessions.py",
-        "kprof/recording/retention/slowest.py",
-        "kprof/recording/rank/torch_debug.py",
-        "kprof/recording/rank/torch_page.py",
-        "kprof/recording/arenas/turns.py",
-        "kprof/recording/rank/waits.py",
-        "kprof/recording/launches/wanted.py",
-        "kprof/recording/rank/watchdog.py",
-    ),
-    "first screen, notebooks, rates": (
-        "kprof/run.py",
-        "kprof/analysis/achieved.py",
-        "kprof/recording/rank/ceilings.py",
-        "kprof/export/grouping.py",
-        "kprof/export/overview.py",
-        "kprof/report/markdown.py",
-        "kprof/report/opening.py",
-        "kprof/report/timeline.py",
-        "kprof/report/figures/small.py",
-        "kprof/report/figures/svg.py",
-        "cli/kprof_cli/new.py",
-        "cli/kprof_cli/templates",
-    ),
-    "kernels for one GPU": (
-        "instrumented_kernels/moe_align_sort",
-        "instrumented_kernels/rms_norm_fp8",
-        "instrumented_kernels/skinny_gemm",
-        "instrumented_kernels/swiglu_fp8",
-        "instrumented_kernels/fp8.py",
-        "instrumented_kernels/fp8_workload.py",
-        "instrumented_kernels/local_plan.py",
-        "instrumented_kernels/repeated_calls.py",
-        "instrumented_kernels/ops.py",
-        "instrumented_kernels/device/block_sums.h",
-        "instrumented_kernels/device/fp8_rows.h",
-        "instrumented_kernels/device/local_call.h",
-        "kprof/include/kprof/compute.h",
-        "kprof/include/kprof/platform/compute_cpu.h",
-        "kprof/include/kprof/platform/compute_cuda.h",
-        "kprof/include/kprof/platform/compute_hip.h",
-        "kprof/include/kprof/platform/fp8.h",
-    ),
-    "Triton": (
-        "kprof/triton",
-        "instrumented_kernels/triton_collectives",
-        "instrumented_kernels/triton_matmul",
-    ),
-    "damaged input, ranks that die or disagree": (
-        "kprof/capture/checksums.py",
-        "kprof/capture/checks.py",
-        "kprof/capture/claims.py",
-        "kprof/capture/files.py",
-        "kprof/capture/parts.py",
-        "kprof/recording/arenas/arena_state.py",
-        "kprof/recording/finishing/finishing.py",
-        "kprof/recording/decoding/inspection.py",
-        "kprof/recording/endings/lifetime.py",
-        "kprof/recording/finishing/recover.py",
-        "kprof/recording/rank/saver.py",
-        "kprof/recording/launcher/stopping.py",
-        "instrumented_kernels/call_ledger.py",
-        "instrumented_kernels/plan_cache.py",
-    ),
-}
-# Files of BEFORE whose feature is gone: the findings above took its place.
-REPLACED = ("kprof/analysis/rules", "kprof/report/verdict.py")
 
-
-@dataclass(frozen=True)
-class Size:
-    """The product code of a checkout."""
-
-    python: dict[str, int]  # lines of code by path
-    cpp: dict[str, int]
-    functions: list[tuple[int, str]]  # (length, path:name), the longest first
-    num_modules: int  # at the top level of kprof
-    num_packages: int
-    num_edges: int
-    num_any: int
-
-    @staticmethod
-    def of(root: Path) -> Size:
-        paths = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*"))]
-        python = [path for path in paths if path.suffix == ".py"]
-        cpp = [path for path in paths if path.suffix in CPP_SUFFIXES]
-        package = root / "kprof"
-        return Size(
-            {str(path.relative_to(root)): num_python_lines(path.read_text()) for path in python},
-            {str(path.relative_to(root)): num_cpp_lines(path.read_text()) for path in cpp},
-            sorted(
-                (
-                    (length, f"{path.relative_to(root)}:{name}")
-                    for path in python
-                    for length, name in functions_of(path)
-                ),
-                reverse=True,
-            ),
-            len([path for path in package.glob("*.py") if path.stem != "__init__"]),
-            len(list(package.glob("*/__init__.py"))),
-            len({edge for path in package.rglob("*.py") for edge in edges_of(path, package)}),
-            sum(num_uses_of_any(path.read_text()) for path in python),
+def sizes_of(root: Path) -> dict[str, int]:
+    """Lines of a checkout, and how many of them have code."""
+    found = {}
+    for part, folders in PARTS.items():
+        files = [path for folder in folders for path in (root / folder).rglob("*")]
+        texts = {path: path.read_text() for path in files if path.suffix in SUFFIXES}
+        found[part] = sum(text.count("\n") for text in texts.values())
+        found[f"{part}, with code"] = sum(
+            num_python_lines(text) if path.suffix == ".py" else num_other_lines(text)
+            for path, text in texts.items()
         )
-
-    def without(self, left_out: tuple[str, ...]) -> int:
-        """Lines of Python and C++ in all other files and folders."""
-        return sum(
-            lines
-            for path, lines in (self.python | self.cpp).items()
-            if not any(path == each or path.startswith(f"{each}/") for each in left_out)
-        )
-
-    def rows(self) -> list[tuple[str, str]]:
-        lengths = sorted(length for length, _ in self.functions)
-        return [
-            ("lines of Python", f"{sum(self.python.values()):,}"),
-            ("lines of C++", f"{sum(self.cpp.values()):,}"),
-            ("files", str(len(self.python) + len(self.cpp))),
-            ("functions", str(len(lengths))),
-            ("median length", f"{statistics.median(lengths):.0f}"),
-            ("90th percentile", str(lengths[int(0.9 * len(lengths))])),
-            ("longest", str(lengths[-1])),
-            ("modules at the root of kprof", str(self.num_modules)),
-            ("packages below it", str(self.num_packages)),
-            ("import edges between these", str(self.num_edges)),
-            ("lines with `Any`", str(self.num_any)),
-        ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--against", metavar="COMMIT", help=f"such as {BEFORE}")
-    options = parser.parse_args()
-    now = Size.of(ROOT)
-    if options.against is None:
-        for what, number in now.rows():
-            print(f"{what:30} {number:>8}")
-    else:
-        compare(Size.of(checkout(options.against)), now)
-    print("\nlongest functions of this checkout:")
-    for length, name in now.functions[:15]:
-        print(f"  {length:4} {name}")
-
-
-def compare(before: Size, now: Size) -> None:
-    print(f"{'':44} {'before':>8} {'now':>8}")
-    for (what, one), (_, other) in zip(before.rows(), now.rows(), strict=True):
-        print(f"{what:44} {one:>8} {other:>8}")
-    added = tuple(path for paths in ADDED.values() for path in paths)
-    for feature, paths in ADDED.items():
-        print(f"added: {feature:37} {'':>8} {now.without(()) - now.without(paths):>8,}")
-    print(f"{'replaced by them':44} {before.without(()) - before.without(REPLACED):>8,}")
-    rest_before, rest_now = before.without(REPLACED), now.without(added)
-    change = rest_now / rest_before - 1
-    print(f"{'all other files':44} {rest_before:>8,} {rest_now:>8,} {change:>+8.1%}")
-
-
-def checkout(commit: str) -> Path:
-    """The product code of a commit, in a temporary folder."""
-    folder = Path(tempfile.mkdtemp(prefix="code_size-"))
-    archive = subprocess.run(
-        ["git", "-C", ROOT, "archive", commit, *PRODUCT], check=True, capture_output=True
-    ).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
-    return folder
-
-
-def num_uses_of_any(text: str) -> int:
-    """Lines that use `Any` in an annotation, imports not counted."""
-    return len(
-        {
-            node.lineno
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Name) and node.id == "Any"
-        }
-    )
+    return found
 
 
 def num_python_lines(text: str) -> int:
@@ -264,8 +63,8 @@ def num_python_lines(text: str) -> int:
     return len(used - docstrings)
 
 
-def num_cpp_lines(text: str) -> int:
-    """Lines that are neither blank nor a comment as a whole."""
+def num_other_lines(text: str) -> int:
+    """Lines of C++ that are neither blank nor a comment as a whole."""
     stripped = (line.strip() for line in text.splitlines())
     return sum(bool(line) and not line.startswith(("//", "/*", "*")) for line in stripped)
 
@@ -277,23 +76,33 @@ def functions_of(path: Path) -> Iterator[tuple[int, str]]:
             yield (node.end_lineno or node.lineno) - node.lineno + 1, node.name
 
 
-def edges_of(path: Path, package: Path) -> Iterator[tuple[str, str]]:
-    """(importing, imported) between the modules and packages right below kprof, imports inside functions included."""
-    importing = path.relative_to(package).parts[0].removesuffix(".py")
-    for node in ast.walk(ast.parse(path.read_text())):
-        names: list[str] = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = (
-                [node.module]
-                if node.module != "kprof"
-                else [f"kprof.{alias.name}" for alias in node.names]
-            )
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "kprof" and len(parts) > 1 and parts[1] != importing:
-                yield importing, parts[1]
+def sizes_at(commit: str) -> dict[str, int]:
+    """The same of a commit."""
+    folders = [folder for part in PARTS.values() for folder in part]
+    command = ["git", "-C", ROOT, "archive", commit, *folders]
+    archive = subprocess.run(command, check=True, capture_output=True).stdout
+    with tempfile.TemporaryDirectory() as root, tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(root, filter="data")
+        return sizes_of(Path(root))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--against", metavar="COMMIT")
+    options = parser.parse_args()
+    before = sizes_at(options.against) if options.against else {}
+    for what, lines in sizes_of(ROOT).items():
+        change = f"{before[what]:>9,} {lines - before[what]:>+9,}" if before else ""
+        print(f"{what:24} {lines:>9,} {change}")
+    functions = [
+        (length, f"{path.relative_to(ROOT)}:{name}")
+        for folder in PRODUCT
+        for path in (ROOT / folder).rglob("*.py")
+        for length, name in functions_of(path)
+    ]
+    print(f"\n{len(functions):,} functions of the product; the longest:")
+    for length, name in sorted(functions, reverse=True)[:NUM_LONGEST]:
+        print(f"  {length:4} {name}")
 
 
 if __name__ == "__main__":
