@@ -32,7 +32,7 @@ import os
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks import harness
-from kprof.analysis.findings import Explanation, Finding, explain_trace
+from kprof.analysis.findings import Explanation, Finding, Limit, explain_trace
 from simulation import (
     HELD_BACK,
     TOPOLOGIES,
@@ -94,20 +94,30 @@ class Verdict:
     planted: tuple[str, ...] = ()
     cpu_s: float = 0.0
 
+    @property
+    def is_right(self) -> bool:
+        """All of it."""
+        return self.is_first and self.is_all and all(self.gains_right)
+
 
 @dataclass
 class Truth:
-    """True gains over the calls that were looked at, by the causes that are in the run."""
+    """True gains over the calls that were looked at, by the causes that are in the run.
 
-    scenario: Scenario
-    calls: tuple[int, ...]
+    `run` gives the lengths of all calls of a run with some causes; without `calls` all of them count.
+    """
+
+    run: Callable[[frozenset[int]], Sequence[float]]
+    calls: Sequence[int]
     known: dict[frozenset[int], float] = field(default_factory=dict)
 
     def length(self, causes: Iterable[int]) -> float:
         key = frozenset(causes)
         if key not in self.known:
-            lengths = simulate(self.scenario, key).lengths_ns
-            self.known[key] = float(sum(lengths[call] for call in self.calls))
+            lengths = self.run(key)
+            self.known[key] = float(
+                sum(lengths[call] for call in self.calls or range(len(lengths)))
+            )
         return self.known[key]
 
     def gain(self, causes: Iterable[int], without: int) -> float:
@@ -182,7 +192,7 @@ def _judge(number: int, seed: int) -> Verdict:
     if _is_balanced(random):
         scenario = draw_balanced(random, EVERYTHING)
         found = explain_trace(simulate(scenario).trace()).findings
-        said = tuple(_text(finding) for finding in found)
+        said = tuple(text_of(finding) for finding in found)
         label = f"{scenario.noise_shape} noise of {scenario.noise:.0%}"
         return Verdict(
             number, scenario.topology, ("balanced",), not found, not found, (), said, (label,)
@@ -193,7 +203,7 @@ def _judge(number: int, seed: int) -> Verdict:
 
 def _compare(number: int, scenario: Scenario, explanation: Explanation) -> Verdict:
     everything = range(len(scenario.causes))
-    truth = Truth(scenario, explanation.ordinals)
+    truth = Truth(lambda causes: simulate(scenario, causes).lengths_ns, explanation.ordinals)
     total = truth.length(everything)
     gains = [truth.gain(everything, cause) for cause in everything]
     calls = set(explanation.ordinals)
@@ -220,14 +230,18 @@ def _compare(number: int, scenario: Scenario, explanation: Explanation) -> Verdi
         else not matches and max(gains) < WORTH_NAMING * total,
         None not in matches and all(truth.gain(unnamed, i) < WORTH_NAMING * total for i in unnamed),
         tuple(right),
-        tuple(_text(finding) for finding in explanation.findings),
+        tuple(text_of(finding) for finding in explanation.findings),
         tuple(f"{_place(c)}: {g / total:.1%}" for c, g in zip(scenario.causes, gains, strict=True)),
     )
 
 
-def _text(finding: Finding) -> str:
-    where = f"ranks {finding.ranks} blocks {finding.blocks} link {finding.link} {finding.region}"
-    return f"{finding.kind.name} {where} {finding.when.value} {finding.share:.1%}"
+def text_of(item: Finding | Limit) -> str:
+    """What was found, in short."""
+    if isinstance(item, Limit):
+        return f"{item.kind.value} {item.share:.1%}"
+    where = f"ranks {item.ranks} blocks {item.blocks} links {item.links} {item.region}"
+    calls = f"{item.when.value} {len(item.calls)} of {len(item.gains_ns)}"
+    return f"{item.kind.name} {where} {calls} {item.share:.1%}"
 
 
 def _place(cause: Cause) -> str:
@@ -268,16 +282,28 @@ def tables(verdicts: list[Verdict]) -> dict[str, dict[str, dict[str, object]]]:
     }
 
 
-def _verdicts(numbers: list[int], seed: int, workers: int) -> Iterator[Verdict]:
+def verdicts_of(
+    judging: Callable[..., Verdict], cases: Iterable[tuple[Any, ...]], workers: int
+) -> Iterator[Verdict]:
+    """Those of all cases, as they come; what is not right is printed."""
+    for verdict in _judged(judging, cases, workers):
+        if not verdict.is_right:
+            print(verdict, flush=True)
+        yield verdict
+
+
+def _judged(
+    judging: Callable[..., Verdict], cases: Iterable[tuple[Any, ...]], workers: int
+) -> Iterator[Verdict]:
     if workers == 1:
-        yield from (judge(number, seed) for number in numbers)
+        yield from itertools.starmap(judging, cases)
         return
     context = multiprocessing.get_context("spawn")
     processors = context.Queue()
     for processor, _ in zip(itertools.cycle(sorted(os.sched_getaffinity(0))), range(workers)):
         processors.put(processor)
     with ProcessPoolExecutor(workers, context, _keep_to_one, (processors,)) as pool:
-        waiting = [pool.submit(judge, number, seed) for number in numbers]
+        waiting = [pool.submit(judging, *case) for case in cases]
         for done in as_completed(waiting):
             yield done.result()
 
@@ -297,10 +323,6 @@ def _read(log: Path) -> tuple[int, list[Verdict]]:
         row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
     verdicts = {row["number"]: Verdict(**row) for row in rows}
     return seeds.pop(), list(verdicts.values())
-
-
-def _is_right(verdict: Verdict) -> bool:
-    return verdict.is_first and verdict.is_all and all(verdict.gains_right)
 
 
 def summary_of(document: dict[str, Any]) -> str:
@@ -323,17 +345,30 @@ def write(path: Path, seed: int, verdicts: list[Verdict]) -> None:
         "seed": seed,
         "rates": rates(verdicts),
         **tables(verdicts),
-        "failures": [asdict(verdict) for verdict in verdicts if not _is_right(verdict)],
+        "failures": [asdict(verdict) for verdict in verdicts if not verdict.is_right],
     }
     harness.write(document, path)
 
 
+def options_of_cases(description: str | None, num_cases: int) -> argparse.ArgumentParser:
+    """The options of random cases."""
+    parser = harness.options(description)
+    parser.add_argument("--cases", type=int, default=num_cases)
+    parser.add_argument("--seed", type=int, help="drawn anew unless given")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    return parser
+
+
+def seed_or_new(seed: int | None) -> int:
+    """The seed that is given, or a new one. Printed: what came out can be seen again."""
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    return seed
+
+
 def main() -> None:
-    parser = harness.options(__doc__)
-    parser.add_argument("--cases", type=int, default=2000)
+    parser = options_of_cases(__doc__, 2000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--log", type=Path)
     parser.add_argument("--only", choices=("balanced", "planted"), help="leave the other cases out")
     options = parser.parse_args()
@@ -344,17 +379,14 @@ def main() -> None:
             raise SystemExit(
                 f"{options.log} is of seed {seed}; give another log for {options.seed}"
             )
-    seed = secrets.randbelow(1 << 31) if seed is None else seed
-    print(f"seed {seed}", flush=True)
+    seed = seed_or_new(seed)
     known = {verdict.number for verdict in verdicts}
     numbers = [n for n in _numbers(options, seed) if n not in known]
-    for verdict in _verdicts(numbers, seed, options.workers):
+    for verdict in verdicts_of(judge, [(n, seed) for n in numbers], options.workers):
         verdicts.append(verdict)
         if options.log:
             with options.log.open("a") as log:
                 log.write(json.dumps({"seed": seed} | asdict(verdict)) + "\n")
-        if not _is_right(verdict):
-            print(verdict, flush=True)
         if options.output and len(verdicts) % SAVED_EVERY == 0:
             write(options.output, seed, verdicts)
     print(rates(verdicts))
