@@ -97,7 +97,7 @@ def decoding(num_events: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def launch_of(recorder: Recorder, num_blocks: int, first_tick: int) -> None:
+def record_full(recorder: Recorder, num_blocks: int, first_tick: int) -> None:
     """A launch whose blocks have recorded 61 spans each, if it has room."""
     launch = recorder.launch("kernel", TABLE, num_blocks=num_blocks, tracks_per_block=1)
     if not launch.num_reserved:
@@ -121,7 +121,7 @@ def finish_once(folder: Path, num_events: int) -> dict[str, float]:
         recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=size)
         tick = time.monotonic_ns()
         for idx in range(LAUNCHES):
-            launch_of(recorder, num_blocks, tick + idx * 10_000)
+            record_full(recorder, num_blocks, tick + idx * 10_000)
         begin, cpu_begin = time.perf_counter(), time.process_time()
         recorder.close()
         rank_s = time.perf_counter() - begin

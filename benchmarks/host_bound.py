@@ -19,7 +19,7 @@ from pathlib import Path
 
 import kprof
 from benchmarks import harness
-from benchmarks.finishing import fill
+from benchmarks.finishing import record_full
 from kprof.trace import Trace
 
 WAYS = {
@@ -57,7 +57,7 @@ def run(retention: kprof.Retention, seconds: float, size: int) -> dict[str, floa
         with kprof.session(output, arena_bytes=ARENA_BYTES, retention=retention) as recorder:
             end_s = time.perf_counter() + seconds
             while (begin_s := time.perf_counter()) < end_s:
-                fill(recorder, 400, time.monotonic_ns())
+                record_full(recorder, 400, time.monotonic_ns())
                 begin_s = time.perf_counter()
                 work(size)
                 times_ms.append(1e3 * (time.perf_counter() - begin_s))

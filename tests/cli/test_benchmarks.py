@@ -18,6 +18,7 @@ from kprof.analysis.findings.kinds import named
 
 SMALL = {
     "finishing": ["--events", "200000", "--repeats", "1"],
+    "host_bound": ["--seconds", "0.1", "--rounds", "1"],
     "analysis_scale": ["--events", "50000", "--ranks", "2", "--only", "report"],
     "launch_cost": ["--launches", "10", "--repeats", "2"],
     "explanation_accuracy": ["--cases", "3", "--seed", "1"],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OURS = ("kprof", "kprof_cli", "instrumented_kernels")
+OURS = ("kprof", "kprof_cli", "instrumented_kernels", "benchmarks")
 
 
 def imported_names(path: Path) -> Iterator[tuple[str, str]]:
