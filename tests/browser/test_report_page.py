@@ -150,7 +150,11 @@ def test_without_scripts_sentences_tables_and_figures_are_there(browser: Any, pa
     try:
         show(browser, page)
         assert "would save" in browser.find_element("id", "verdict").text
-        assert browser.find_element("css selector", "#ribbon svg").size["width"] > 300
+        assert browser.find_elements("css selector", "#ribbon canvas") == []
+        cells = browser.find_element("css selector", "#ribbon svg.cells image")
+        assert cells.size["width"] > 700
+        assert cells.size["height"] > 200
+        assert browser.find_element("css selector", "#ribbon path.hops").is_displayed()
         assert browser.find_element("css selector", "#tip").is_displayed() is False
         assert len(browser.find_elements("css selector", "details table tr")) > 20
     finally:

@@ -128,23 +128,3 @@ def test_a_name_in_the_legend_shows_that_culprit_alone(browser: Any, page: Path)
              new PointerEvent("pointerleave"))"""
     )
     assert "3" in browser.execute_script(COLORS_OF_ROWS)["0"]
-
-
-def test_without_scripts_the_cells_are_a_picture(browser: Any, page: Path, folder: Path) -> None:
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
-        show(browser, page)
-        browser.find_element("id", "ribbon").screenshot(str(folder / "ribbon-without-scripts.png"))
-        assert browser.find_elements("css selector", "#ribbon canvas") == []
-        cells = browser.find_element("css selector", "#ribbon svg.cells image")
-        assert cells.size["width"] > 700
-        assert cells.size["height"] > 200
-        assert browser.find_element("css selector", "#ribbon path.hops").is_displayed()
-    finally:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-def test_paper_has_the_picture_and_not_the_canvas(browser: Any, page: Path) -> None:
-    open_ribbon(browser, page, scheme="print")
-    assert not browser.find_element("css selector", "#ribbon canvas").is_displayed()
-    assert browser.find_element("css selector", "#ribbon svg.cells").is_displayed()

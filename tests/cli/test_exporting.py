@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from kprof.analysis import Summary, find
 from kprof.trace import Trace
 
-PROFILED = Path(__file__).parents[2] / "traces/all_reduce-oneshot-2xH200-torch_profiler.kprof"
 SLICES = "SELECT count(*) FROM slice WHERE category = 'finding'"
 
 
@@ -102,16 +100,6 @@ def test_view_without_findings_opens_on_the_busiest_call(kprof, skewed):
         "RunQueryAndShowTab",
     ]
     assert {"visStart", "ts"} <= set(link)
-
-
-def test_view_of_a_finding_keeps_the_rows_of_pytorch(kprof, monkeypatch):
-    """Names of kernels as the PyTorch profiler writes them are in the file."""
-    seen = {}
-    monkeypatch.setattr(
-        "kprof.export.viewer.serve", lambda file, **_: seen.update(data=file.read_bytes())
-    )
-    assert kprof("view", PROFILED, "--finding", 1).code == 0
-    assert b"::oneshot<" in seen["data"]
 
 
 def test_view_names_the_findings_when_one_is_unknown(kprof, skewed):

@@ -31,10 +31,6 @@ def documented() -> list[re.Pattern[str]]:
     ]
 
 
-def test_an_unfinished_recording_has_six_kinds_of_files_at_most() -> None:
-    assert len(kinds()) == 6
-
-
 @pytest.mark.parametrize(
     "retention", [Retention(), Retention(ring_bytes=1 << 20), Retention(keep_slowest=2)]
 )

@@ -20,7 +20,6 @@ from pages import DOCS, ROOT, Block, Reader, blocks_of, one_line
 import kprof
 from docs import tables
 from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK, ArenaGeometry
-from kprof.analysis.findings.kinds import all_kinds
 from kprof.importers import format_of, own_names
 from kprof.importers.foreign import OPTIONS
 from kprof_cli.main import app
@@ -117,11 +116,6 @@ def test_every_format_has_a_row_with_its_options() -> None:
     )
     options = {name: re.findall("`([^`]*)`", text) for name, text in rows}
     assert options == {name: [OPTIONS[use] for use in format_of(name).uses] for name in own_names()}
-
-
-def test_every_kind_of_finding_has_a_row() -> None:
-    text = (DOCS / "findings.md").read_text()
-    assert all(f"| `{kind.name}` | {kind.finds} |" in text for kind in all_kinds())
 
 
 def test_every_recording_has_its_story() -> None:

@@ -8,7 +8,6 @@ import shutil
 import captures
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pytest
 
 from sealing import remove_checksums
 
@@ -17,19 +16,18 @@ from sealing import remove_checksums
 FAR_TOO_LONG_CPU_S = 60.0
 
 
-def test_damaged_captures_are_read_or_refused_in_a_sentence():
-    tally = captures.fuzz(seed=20, captures=8, cpu_s=FAR_TOO_LONG_CPU_S)
+def test_damaged_captures_are_read_or_refused_in_a_sentence(tmp_path):
+    with captures.Fuzzer(20, tmp_path, FAR_TOO_LONG_CPU_S) as fuzzer:
+        for number in range(8):
+            fuzzer.capture(number)
+        # One that once ended in an exception.
+        fuzzer._seed = 7
+        fuzzer.capture(33)
+    tally = fuzzer.tally
     assert tally.failures == []
-    assert sum(tally.codes.values()) == 6 * 8
+    assert sum(tally.codes.values()) == 6 * 9
     assert {"exit 0", "exit 1"} == set(tally.codes)
     assert len(tally.damages) > 3
-
-
-# Each once ended in an exception: by seed and number.
-@pytest.mark.parametrize(("seed", "number"), [(7, 33)])
-def test_what_once_failed_is_read_or_refused(seed, number):
-    tally = captures.fuzz(seed=seed, captures=1, cpu_s=FAR_TOO_LONG_CPU_S, first=number)
-    assert tally.failures == []
 
 
 def test_the_fuzzer_sees_what_it_looks_for(tmp_path):
