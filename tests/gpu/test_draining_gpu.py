@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpu_processes import run
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 10
 
 
@@ -23,12 +21,8 @@ def test_a_run_longer_than_its_arena_loses_nothing(
     """160 MB of records through 64 MiB. How long calls take is for the benchmark to say."""
     require_gpus(1)
     output = tmp_path / "result.json"
-    command = [sys.executable, "-m", "benchmarks.draining", "--device", "cuda"]
     lengths = ["--seconds", str(SECONDS), "--plain-seconds", "2", "-o", str(output)]
-    result = subprocess.run(
-        [*command, *lengths, *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    run("-m", "benchmarks.draining", "--device", "cuda", *lengths, *options)
     (drained,) = json.loads(output.read_text())["drained"]
     assert drained["recorded"] * 16 > 64 << 20
     assert drained["recorded"] == drained["emitted"]

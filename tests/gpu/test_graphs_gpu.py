@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpu_processes import ROOT, record
 
 from kprof.capture.manifest import RankInfo
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parents[2]
 WORKLOAD = ROOT / "tests/gpu/run_graph_cases.py"
 NUM_REPLAYS = 1000
 # 16 blocks of 4 warps write n + block records each, 16 blocks with one track write n.
 OF_ONE_CALL = 4 * sum(16 * n + 120 for n in (3, 70, 0)) + 16 * (20 + 5)
 
 
-def record(
+def recorded(
     output: Path, num_gpus: int, kind: str, mode: str, *, per_flush: int = 100, arena: str = "64MiB"
 ) -> Trace:
-    command = ["kprof_cli", "record", "--nproc", str(num_gpus), "--arena-size", arena]
+    options = ["--nproc", str(num_gpus), "--arena-size", arena]
     workload = ["python", str(WORKLOAD), kind, mode, str(NUM_REPLAYS), str(per_flush)]
-    result = subprocess.run(
-        [sys.executable, "-m", *command, "-o", str(output), "--", *workload],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return Trace.open(output)
+    return record(output, *options, "--", *workload)
 
 
 def by_launch(trace: Trace) -> list[tuple[object, ...]]:
@@ -55,8 +45,8 @@ def test_replays_are_launch_for_launch_what_a_loop_records(
     tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
     require_gpus(1)
-    eager = record(tmp_path / "eager.kprof", 1, "counted", "eager", per_flush=20)
-    graph = record(tmp_path / "graph.kprof", 1, "counted", "graph", per_flush=20)
+    eager = recorded(tmp_path / "eager.kprof", 1, "counted", "eager", per_flush=20)
+    graph = recorded(tmp_path / "graph.kprof", 1, "counted", "graph", per_flush=20)
     assert is_whole(eager.ranks[0])
     assert is_whole(graph.ranks[0])
     assert graph.num_events() == NUM_REPLAYS * OF_ONE_CALL
@@ -73,7 +63,7 @@ def median_of_spans_ns(trace: Trace) -> float:
 
 def test_two_graphs_on_two_streams(tmp_path: Path, require_gpus: Callable[[int], None]) -> None:
     require_gpus(1)
-    trace = record(tmp_path / "run.kprof", 1, "counted", "streams", per_flush=20)
+    trace = recorded(tmp_path / "run.kprof", 1, "counted", "streams", per_flush=20)
     assert is_whole(trace.ranks[0])
     assert trace.num_events() == 2 * NUM_REPLAYS * OF_ONE_CALL
     assert len(trace.ranks[0].launches) == 2 * 5 * NUM_REPLAYS
@@ -84,7 +74,7 @@ def test_what_is_paused_is_not_recorded(
 ) -> None:
     """The graph is captured and replayed during a pause, recorded, and replayed in another pause."""
     require_gpus(1)
-    trace = record(tmp_path / "run.kprof", 1, "counted", "paused", per_flush=20)
+    trace = recorded(tmp_path / "run.kprof", 1, "counted", "paused", per_flush=20)
     assert is_whole(trace.ranks[0])
     assert trace.num_events() == NUM_REPLAYS * OF_ONE_CALL
 
@@ -94,7 +84,7 @@ def test_overflow_is_counted_and_nothing_is_guessed(
     arena: str, tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
     require_gpus(1)
-    trace = record(
+    trace = recorded(
         tmp_path / "run.kprof", 1, "counted", "graph", per_flush=NUM_REPLAYS, arena=arena
     )
     counts = trace.ranks[0].counts
@@ -113,8 +103,8 @@ def test_flows_of_replays_are_joined_as_those_of_a_loop(
     num_gpus: int, tmp_path: Path, require_gpus: Callable[[int], None]
 ) -> None:
     require_gpus(num_gpus)
-    eager = record(tmp_path / "eager.kprof", num_gpus, "all_reduce", "eager")
-    graph = record(tmp_path / "graph.kprof", num_gpus, "all_reduce", "graph")
+    eager = recorded(tmp_path / "eager.kprof", num_gpus, "all_reduce", "eager")
+    graph = recorded(tmp_path / "graph.kprof", num_gpus, "all_reduce", "graph")
     for trace in (eager, graph):
         assert all(is_whole(info) for info in trace.ranks)
         assert trace.alignment is not None

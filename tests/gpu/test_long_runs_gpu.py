@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpu_processes import ROOT, run
 
 from benchmarks.draining import LAUNCHES_PER_CALL, MARKS
 from kprof.trace import Trace
 
-ROOT = Path(__file__).parents[2]
 WORKLOAD = ROOT / "tests/gpu/run_long_run.py"
 NUM_CALLS, SLOW_CALLS = 800, (300, 555, 700)
 BLOCKS_PER_LAUNCH = 16
@@ -21,15 +18,7 @@ BLOCKS_PER_LAUNCH = 16
 
 def record(output: Path, kept: str, mode: str, device: str = "cuda") -> Trace:
     slow = ",".join(map(str, SLOW_CALLS))
-    command = [sys.executable, str(WORKLOAD), str(output), kept, mode, device]
-    command += [str(NUM_CALLS), slow]
-    # The workload takes its kernel from benchmarks/.
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    run(str(WORKLOAD), str(output), kept, mode, device, str(NUM_CALLS), slow)
     trace = Trace.open(output)
     counts = trace.ranks[0].counts
     assert (counts.dropped, counts.torn_chunks, counts.stray_chunks) == (0, 0, 0)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpu_processes import record
 
-from kprof.trace import Trace
 from readme_sources import readme_source
 
 pytestmark = pytest.mark.gpu
@@ -58,16 +56,8 @@ def test_kernel_of_the_readme_is_recorded(
     source = tmp_path / "kernel.hip"
     source.write_text(source.read_text() + LAUNCH)
     (tmp_path / "workload.py").write_text(WORKLOAD)
-    command = [sys.executable, "-m", "kprof_cli", "record", "--nproc", "1", "-o", "run.kprof", "--"]
-    result = subprocess.run(
-        [*command, "python", "workload.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    events = Trace.open(tmp_path / "run.kprof").frame(
+    options = ["--nproc", "1", "--", "python", "workload.py"]
+    events = record(tmp_path / "run.kprof", *options, folder=tmp_path).frame(
         "SELECT region, count(*) AS n, min(peer) AS peer, min(slot) AS slot FROM events GROUP BY "
         "region ORDER BY region"
     )

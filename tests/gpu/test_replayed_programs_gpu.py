@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import gpu_processes
 import pytest
+from gpu_processes import ROOT
 
 from kprof import abi
 from kprof.trace import Trace
 
-ROOT = Path(__file__).parents[2]
 WORKLOAD = ROOT / "tests/gpu/run_replayed_programs.py"
 NUM_REPLAYS = 60
 pytestmark = [
@@ -32,16 +30,8 @@ pytestmark = [
 def run(kept: Path, *command: str) -> str:
     """What the workload prints. All runs share what Inductor has `kept`: it measures which of several configurations is
     faster, and they add up in other orders and have other grids."""
-    answer = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(kept)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
-    return next(line for line in answer.stdout.splitlines() if line.startswith("value "))
+    said = gpu_processes.run(*command, TORCHINDUCTOR_CACHE_DIR=str(kept))
+    return next(line for line in said.splitlines() if line.startswith("value "))
 
 
 Record = Callable[..., Trace]

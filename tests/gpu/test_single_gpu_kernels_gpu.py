@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from kprof.trace import Trace
+from gpu_processes import record, run
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parents[2]
 WORKLOADS = [
     *(f"moe_align_sort --variant {name}" for name in ("single_block", "dcp", "chained")),
     "moe_align_sort --tokens 262144 --hot 0.5",
@@ -35,23 +31,14 @@ WORKLOADS = [
 ]
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_values_are_right_called_and_from_a_graph(
     workload: str, require_gpus: Callable[[int], None]
 ) -> None:
     require_gpus(1)
     for how in ([], ["--graph"]):
-        result = run(
-            *f"instrumented_kernels.{workload}".split(), "--target", "cuda", "--repeats", "5", *how
-        )
-        assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-        assert "0 wrong values" in result.stdout
+        command = f"-m instrumented_kernels.{workload} --target cuda --repeats 5".split()
+        assert "0 wrong values" in run(*command, *how)
 
 
 def test_ids_that_name_no_expert_are_told_later(require_gpus: Callable[[int], None]) -> None:
@@ -95,10 +82,8 @@ def test_a_compiled_layer_gives_what_the_operators_give(
 def test_warps_of_a_block_are_joined(tmp_path: Path, require_gpus: Callable[[int], None]) -> None:
     require_gpus(1)
     workload = "instrumented_kernels.skinny_gemm --variant specialised --rows 320 --target cuda"
-    record = ["kprof_cli", "record", "-o", str(tmp_path / "run.kprof"), "--", "python", "-m"]
-    result = run(*record, *workload.split(), "--graph")
-    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-    flows = Trace.open(tmp_path / "run.kprof").frame(
+    command = ["python", "-m", *workload.split(), "--graph"]
+    flows = record(tmp_path / "run.kprof", "--", *command).frame(
         "SELECT wait_region, count(*) AS n, bool_and(send_block = wait_block) AS same FROM flows GROUP BY ALL"
     )
     joined = {row.wait_region: row.n for row in flows.itertuples()}

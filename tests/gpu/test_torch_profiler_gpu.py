@@ -6,13 +6,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_processes import ROOT, record
 
 from kprof.capture.directory import Capture
 from kprof.export import write
@@ -20,29 +19,9 @@ from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parents[2]
 NUM_GPUS, NUM_CALLS = 2, 10
 # Where the captures and the figures are kept, for a person to look at.
 RESULTS_VARIABLE = "KPROF_RESULTS"
-
-
-def record(kernel: str, output: Path) -> None:
-    line = [
-        sys.executable,
-        "-m",
-        "kprof_cli",
-        "record",
-        "--nproc",
-        str(NUM_GPUS),
-        "-o",
-        str(output),
-    ]
-    workload = ["python", str(ROOT / "tests/gpu/run_under_profiler.py"), "--target", "cuda"]
-    options = ["--kernel", kernel, "--calls", str(NUM_CALLS)]
-    done = subprocess.run(
-        [*line, "--", *workload, *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def spans(file: Path) -> dict[int, dict[str, list[tuple[float, float]]]]:
@@ -66,7 +45,9 @@ def test_blocks_lie_under_the_kernels_that_ran_them(
 ) -> None:
     require_gpus(NUM_GPUS)
     run = tmp_path / "run.kprof"
-    record(kernel, run)
+    workload = ["python", str(ROOT / "tests/gpu/run_under_profiler.py"), "--target", "cuda"]
+    options = ["--kernel", kernel, "--calls", str(NUM_CALLS)]
+    record(run, "--nproc", str(NUM_GPUS), "--", *workload, *options)
     keep(kernel, run)
     check_blocks(run, tmp_path)
 

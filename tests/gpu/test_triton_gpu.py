@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from gpu_processes import record
 
 from kprof import abi
 from kprof.recording.launcher.record import session
@@ -153,19 +152,9 @@ def test_collectives_of_two_gpus_are_right_and_joined(
 ) -> None:
     """The workload compares every result with float64. Every send has its wait, and no wait ends too early."""
     require_gpus(2)
-    path = tmp_path / "run.kprof"
-    command = [sys.executable, "-m", "kprof_cli", "record", "--nproc", "2", "-o", str(path), "--"]
     workload = ["python", "-m", "instrumented_kernels.triton_collectives", "--target", "cuda"]
     sizes = ["--calls", "20", "--numbers", "1000000", "--tokens", "2048", "--memory", memory]
-    answer = subprocess.run(
-        [*command, *workload, *sizes],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
-    trace = Trace.open(path)
+    trace = record(tmp_path / "run.kprof", "--nproc", "2", "--", *workload, *sizes)
     counts = trace.frame("SELECT category, count(*) AS n FROM events GROUP BY 1").set_index(
         "category"
     )["n"]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpu_processes import ROOT, record
 
-from kprof.trace import Trace
-
-ROOT = Path(__file__).parents[2]
 # The all-reduce in C++ records cycles, which the trace puts on the clock of the others. Its steps
 # are 32 ns.
 CYCLES_ON_THE_CLOCK_NS = 100
@@ -23,13 +19,6 @@ pytestmark = [
         reason="Triton is missing: pip install torch triton",
     ),
 ]
-
-
-def record(path: Path, *arguments: str) -> Trace:
-    command = [sys.executable, "-m", "kprof_cli", "record", "-o", str(path), *arguments]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
-    return Trace.open(path)
 
 
 def test_kernels_in_triton_and_in_cpp_share_a_trace_and_a_clock(

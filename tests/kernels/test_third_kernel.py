@@ -16,6 +16,8 @@ from kprof.recording.launcher.record import session
 from kprof.recording.rank.recorder import Recorder
 from kprof.trace import Trace
 
+FOLDER = Path(__file__).parent / "third_kernel"
+
 
 @pytest.fixture
 def options() -> BuildOptions:
@@ -52,3 +54,9 @@ def test_a_peer_that_never_comes_is_named(options: BuildOptions) -> None:
     message = run_threads(2, work)[0]
     assert message.startswith("rank 0 waited ")
     assert "rank 1 has not made call 1, all_gather" in message
+
+
+def test_it_is_small() -> None:
+    """As docs/extending.md says."""
+    files = [path for path in FOLDER.iterdir() if path.suffix in (".py", ".h", ".hip")]
+    assert sum(len(path.read_text().splitlines()) for path in files) < 150
