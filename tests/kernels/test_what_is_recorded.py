@@ -1,16 +1,31 @@
-"""Sessions, schedules, windows and filters, with kernels of the CPU target: what is left out costs no record."""
+"""Sessions, schedules, windows and filters, with kernels of the CPU target: what is left out costs no record, and what
+cannot be, a session or a launch, is refused, loses nothing and leaves nothing behind."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import kprof
 from kprof import abi
+from kprof.capture.directory import Capture
 from kprof.capture.losses import why_empty
-from kprof.errors import RecorderError
+from kprof.capture.manifest import MAX_TEXT
+from kprof.errors import (
+    ArenaError,
+    KprofError,
+    OutputExistsError,
+    RecorderError,
+    RegionError,
+    TargetError,
+)
 from kprof.recording.launches.wanted import Wanted
 from kprof.recording.rank.null_recorder import NullRecorder
 from kprof.recording.rank.recorder_state import State
@@ -244,3 +259,224 @@ def test_a_graph_of_which_nothing_is_wanted_says_so(library: ctypes.CDLL, tmp_pa
         Graph(library, recorder, "run_marks").replay(4)
     (note,) = Trace.open(tmp_path / "run.kprof").ranks[0].notes
     assert note == "nothing of this run is among what was to be recorded (--blocks 7)"
+
+
+def call(library: ctypes.CDLL) -> None:
+    run_kernel(library, "run_marks", new_buffer(kprof.recorder(), "run_marks"), 4, seed=1)
+
+
+def num_calls(path: Path) -> float:
+    (info,) = Capture.open(path).manifest.ranks
+    return info.counts.recorded / emitted(["run_marks"], [4])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_refused_session_leaves_the_capture_that_it_was_to_replace(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    with kprof.session(tmp_path / "good.kprof"):
+        call(library)
+    (tmp_path / "cut.kprof.unfinished").mkdir()
+    (tmp_path / "cut.kprof.unfinished" / "rank-00000.parquet").touch()
+    with kprof.session(tmp_path / "outer.kprof"):
+        for name in ("good.kprof", "cut.kprof", "outer.kprof", "new.kprof"):
+            with pytest.raises(RecorderError, match="a session is open already"):
+                kprof.session(tmp_path / name, force=True).__enter__()
+        call(library)
+    assert names(tmp_path) == ["cut.kprof.unfinished", "good.kprof", "outer.kprof"]
+    assert [num_calls(tmp_path / name) for name in ("good.kprof", "outer.kprof")] == [1, 1]
+
+
+def _raising(step: int) -> bool:
+    raise ZeroDivisionError(step)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"arena_bytes": 0}, ArenaError),
+        ({"arena_bytes": -1}, ArenaError),
+        ({"arena_bytes": 64e6}, RecorderError),
+        ({"device": "cuda:99"}, TargetError),
+        ({"schedule": _raising}, ZeroDivisionError),
+        ({"regions": ["twice", "twice"]}, KprofError),
+    ],
+)
+def test_a_session_that_cannot_begin_leaves_nothing(
+    library: ctypes.CDLL, tmp_path: Path, options: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error), kprof.session(tmp_path / "run.kprof", **options):
+        raise AssertionError("it began")
+    assert names(tmp_path) == []
+    assert isinstance(kprof.recorder(), NullRecorder)
+    with kprof.session(tmp_path / "run.kprof"):
+        call(library)
+    assert num_calls(tmp_path / "run.kprof") == 1
+
+
+def test_a_session_can_be_entered_again_and_not_inside_itself(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    session = kprof.session(tmp_path / "run.kprof", force=True)
+    for num in (1, 2):
+        with session:
+            for _ in range(num):
+                call(library)
+            with pytest.raises(RecorderError, match="a session is open already"), session:
+                pass
+        assert num_calls(tmp_path / "run.kprof") == num
+
+
+def test_each_call_of_a_decorated_function_is_a_session(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    @kprof.session(tmp_path / "once.kprof")
+    def once() -> None:
+        call(library)
+
+    @kprof.session(tmp_path / "often.kprof", force=True)
+    def often(num: int) -> int:
+        for _ in range(num):
+            call(library)
+        return num
+
+    once()
+    with pytest.raises(OutputExistsError, match=r"\(in Python force=True\)"):
+        once()
+    assert [often(num) for num in (3, 2)] == [3, 2]
+    assert num_calls(tmp_path / "often.kprof") == 2
+
+
+async def _coroutine() -> None:
+    await asyncio.sleep(0)
+
+
+def _generator() -> Iterator[int]:
+    yield 1
+
+
+async def _async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [_coroutine, _generator, _async_generator])
+def test_a_function_whose_body_runs_later_is_not_decorated(
+    tmp_path: Path, function: Callable[[], object]
+) -> None:
+    with pytest.raises(RecorderError, match=rf"{function.__name__} is async or a generator: "):
+        kprof.session(tmp_path / "run.kprof")(function)
+    assert names(tmp_path) == []
+
+
+def test_a_forked_child_is_told_to_open_a_session_and_can(
+    library: ctypes.CDLL, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with kprof.session(tmp_path / "run.kprof"):
+        call(library)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                kprof.recorder(rank=1, world_size=2).launch("run_marks")
+                with kprof.session(tmp_path / "child.kprof"):
+                    for _ in range(3):
+                        call(library)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        call(library)
+    assert num_calls(tmp_path / "run.kprof") == 2
+    assert num_calls(tmp_path / "child.kprof") == 3
+    said = capfd.readouterr().err
+    assert "inside kprof.session, open a session into another output there" in said
+
+
+MOST = (1 << 31) - 1
+RETENTIONS = [
+    kprof.Retention(),
+    kprof.Retention(drain=True),
+    kprof.Retention(ring_bytes=1 << 20),
+    kprof.Retention(keep_slowest=2),
+]
+
+
+@pytest.mark.parametrize("retention", RETENTIONS, ids=repr)
+def test_a_launch_that_is_refused_leaves_the_others_whole(
+    library: ctypes.CDLL, tmp_path: Path, retention: kprof.Retention
+) -> None:
+    bad: list[dict[str, Any]] = [
+        {"num_blocks": 1000 / 256},
+        {"num_blocks": 4.0},
+        {"num_blocks": None},
+        {"num_blocks": -1},
+        {"num_blocks": 1 << 31},
+        {"num_blocks": 1 << 70},
+        {"threads_per_block": "256"},
+        {"threads_per_block": -1},
+        {"threads_per_block": 1 << 40},
+        {"num_blocks": 2, "tracks_per_block": -3},
+        {"num_blocks": 2, "tracks_per_block": np.float64(1)},
+    ]
+    with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
+        for fields in bad:
+            run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 4, seed=1)
+            name, value = list(fields.items())[-1]
+            with pytest.raises(RecorderError, match=rf"'run_marks' with {name}=") as error:
+                recorder.launch("run_marks", **fields)
+            assert str(error.value).endswith(f"={value!r}: give a whole number, 0 to {MOST}")
+            recorder.step()
+    trace = Trace.open(tmp_path / "run.kprof")
+    num_kept = retention.keep_slowest or len(bad)
+    assert trace.num_events() == emitted(["run_marks"], [4] * num_kept)
+    ordinals = [launch.ordinal for launch in trace.ranks[0].launches]
+    assert len(ordinals) == num_kept
+    assert set(ordinals) <= set(range(len(bad)))
+
+
+def test_names_and_regions_that_cannot_be_are_refused_too(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    kernels: list[Any] = [None, 5, b"run_marks", "x" * (MAX_TEXT + 1)]
+    with kprof.session(tmp_path / "run.kprof") as recorder:
+        for kernel in kernels:
+            with pytest.raises(RecorderError, match="the name of a kernel"):
+                recorder.launch(kernel, num_blocks=1)
+        with pytest.raises(RegionError):
+            recorder.launch("run_marks", ["twice", "twice"])
+        run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 4, seed=1)
+    (launch,) = Trace.open(tmp_path / "run.kprof").ranks[0].launches
+    assert (launch.kernel, launch.ordinal) == ("run_marks", 0)
+
+
+@pytest.mark.parametrize("retention", RETENTIONS, ids=repr)
+def test_integers_and_text_of_any_kind_are_fine(
+    library: ctypes.CDLL, tmp_path: Path, retention: kprof.Retention
+) -> None:
+    sizes: dict[str, Any] = {
+        "num_blocks": np.int64(3),
+        "threads_per_block": np.uint8(64),
+        "tracks_per_block": np.int32(TRACKS["run_marks"]),
+    }
+    with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
+        buffer = recorder.launch(np.str_("run_marks"), ["mark", "place"], **sizes)
+        run_kernel(library, "run_marks", buffer, 4, seed=1)
+        recorder.step()
+    trace = Trace.open(tmp_path / "run.kprof")
+    assert trace.num_events() == emitted(["run_marks"], [4])
+    (launch,) = trace.ranks[0].launches
+    assert (launch.kernel, launch.num_blocks, launch.threads_per_block) == ("run_marks", 3, 64)
+
+
+def test_the_largest_sizes_that_a_launch_may_have_are_kept(tmp_path: Path) -> None:
+    with kprof.session(tmp_path / "run.kprof") as recorder:
+        recorder.launch("flags", num_blocks=True, threads_per_block=False)
+        recorder.launch("large", num_blocks=MOST, threads_per_block=MOST)
+    launches = Trace.open(tmp_path / "run.kprof").ranks[0].launches
+    assert [(launch.num_blocks, launch.threads_per_block) for launch in launches] == [
+        (1, 0),
+        (MOST, MOST),
+    ]
