@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from gpu_processes import run
 
 pytestmark = pytest.mark.gpu

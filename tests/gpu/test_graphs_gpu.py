@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_processes import ROOT, record
 
+from gpu_processes import ROOT, record
 from kprof.capture.manifest import RankInfo
 from kprof.trace import Trace
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_processes import ROOT, run
 
 from benchmarks.draining import LAUNCHES_PER_CALL, MARKS
+from gpu_processes import ROOT, run
 from kprof.trace import Trace
 
 WORKLOAD = ROOT / "tests/gpu/run_long_run.py"

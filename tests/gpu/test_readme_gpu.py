@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_processes import record
 
+from gpu_processes import record
 from readme_sources import readme_source
 
 pytestmark = pytest.mark.gpu

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import gpu_processes
 import pytest
-from gpu_processes import ROOT
 
+import gpu_processes
+from gpu_processes import ROOT
 from kprof import abi
 from kprof.trace import Trace
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from gpu_processes import record, run
 
 pytestmark = pytest.mark.gpu

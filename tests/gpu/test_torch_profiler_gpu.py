@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_processes import ROOT, record
 
+from gpu_processes import ROOT, record
 from kprof.capture.directory import Capture
 from kprof.export import write
 from kprof.trace import Trace

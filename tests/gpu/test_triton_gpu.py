@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from gpu_processes import record
 
+from gpu_processes import record
 from kprof import abi
 from kprof.recording.launcher.record import session
 from kprof.recording.rank.recorder import Recorder

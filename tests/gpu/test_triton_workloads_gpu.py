@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from gpu_processes import ROOT, record
 
 # The all-reduce in C++ records cycles, which the trace puts on the clock of the others. Its steps
