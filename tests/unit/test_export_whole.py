@@ -52,7 +52,7 @@ def trace() -> Trace:
     shape = np.array([[(r, s, -1 if d is None else d) for r, s, d in one] for one in SHAPES])
     region, start, duration = shape[track[::4] % 4].reshape(-1, 3).T
     is_open = duration < 0
-    launch = 1 + (track // NUM_WARPS % 3 == 0)
+    launch = 1 + (track % 3 == 0)
     # Launches stand 5 GiB of nanoseconds apart, tracks some nanoseconds.
     start_ns = 1_700_000_000_000_000_000 + start + track % 211 + (launch - 1) * (5 << 32)
     columns = {
