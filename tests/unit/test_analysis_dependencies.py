@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kprof import analysis
 from kprof.analysis import Summary
@@ -125,42 +123,6 @@ def test_time_on_the_path_per_region() -> None:
     table = analysis.critical_regions(Summary.of(late_pair()))
     assert table["duration_ns"].tolist() == [100, 50, 30, 20]
     assert table["share"].sum() == pytest.approx(1.0)
-
-
-span = st.fixed_dictionaries(
-    {
-        "rank": st.integers(0, 2),
-        "block": st.integers(0, 1),
-        "region": st.sampled_from(["send", "wait", "work", "barrier"]),
-        "start_ns": st.integers(0, 1000),
-        "duration_ns": st.integers(0, 300),
-        "launch": st.integers(0, 1),
-        "peer": st.integers(0, 2),
-        "slot": st.integers(0, 2),
-    }
-)
-
-
-def trace_of(spans: list[dict[str, Any]]) -> Trace:
-    build = TraceBuilder(REGIONS, 3)
-    build.launch(0, "a")
-    build.launch(1, "b")
-    for fields in spans:
-        has_peer = fields["region"] in ("send", "wait")
-        build.span(**{k: v for k, v in fields.items() if has_peer or k not in ("peer", "slot")})
-    return build.trace()
-
-
-@settings(max_examples=20)
-@given(st.lists(span, min_size=1, max_size=25))
-def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[str, Any]]) -> None:
-    """Overlapping spans, impossible orders and all: the segments tile the window of the innermost spans."""
-    path = analysis.critical_path(Summary.of(trace_of(spans)))
-    if path.empty:
-        return
-    assert path["duration_ns"].sum() == path["end_ns"].max() - path["start_ns"].min()
-    assert path["start_ns"].tolist()[1:] == path["end_ns"].tolist()[:-1]
-    assert (path["duration_ns"] > 0).all()
 
 
 PLANTED = [

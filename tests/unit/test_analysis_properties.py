@@ -57,7 +57,8 @@ few = settings(max_examples=25)
 
 def trace_of(spans: list[dict[str, Any]]) -> Trace:
     build = TraceBuilder(REGIONS, NUM_RANKS)
-    build.launch(1, "kernel")
+    # Of one call, whose path goes on from launch to launch.
+    build.launch(1, "other")
     for fields in spans:
         has_peer = fields["region"] in ("send", "wait")
         build.span(**{k: v for k, v in fields.items() if has_peer or k not in ("peer", "slot")})
@@ -133,3 +134,15 @@ def test_sums_over_flows_are_sums_over_the_view(spans: list[dict[str, Any]]) -> 
     )
     table = analysis.late_sender(Summary.of(trace)).sort_values(["src", "dst"])
     assert table[list(expected.columns)].to_numpy().tolist() == expected.to_numpy().tolist()
+
+
+@settings(max_examples=20)
+@given(st.lists(span, min_size=1, max_size=25))
+def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[str, Any]]) -> None:
+    """Overlapping spans, impossible orders and all: the segments tile the window of the innermost spans."""
+    path = analysis.critical_path(Summary.of(trace_of(spans)))
+    if path.empty:
+        return
+    assert path["duration_ns"].sum() == path["end_ns"].max() - path["start_ns"].min()
+    assert path["start_ns"].tolist()[1:] == path["end_ns"].tolist()[:-1]
+    assert (path["duration_ns"] > 0).all()
