@@ -23,6 +23,7 @@ from synthetic import TraceBuilder
 pytestmark = pytest.mark.slow
 
 ALWAYS = (1.0,) * 12
+BLOCKS = 48
 
 
 def run_of(cause: Cause, topology: str = "halo", **changes: object) -> Scenario:
@@ -98,18 +99,23 @@ def test_of_a_large_capture_calls_are_taken_by_their_lengths(
     assert 8 in explanation.ordinals
 
 
+def on_one_rank(calls: int, body: Callable[[int, Track], Steps]) -> Explanation:
+    """So many calls of many blocks, explained."""
+    machine = Machine(1, seed=5, noise=0.03, num_blocks=BLOCKS)
+    for call in range(calls):
+        machine.call([Track(0, block) for block in range(BLOCKS)], partial(body, call))
+    return explain_trace(machine.trace())
+
+
 def test_barriers_of_single_blocks_are_no_lock() -> None:
     """They belong to category sync, too, but many blocks leave theirs at a time."""
 
-    def body(me: Track) -> Steps:
+    def body(_: int, me: Track) -> Steps:
         for item in range(4):
             yield Work("math", 5000 + 37 * me.block * item % 900)
             yield Work("mutex", 300 + 53 * (me.block + item) % 1500)
 
-    machine = Machine(1, seed=3, noise=0.02, num_blocks=64)
-    for _ in range(3):
-        machine.call([Track(0, block) for block in range(64)], body)
-    limits = {limit.kind for limit in explain_trace(machine.trace()).limits}
+    limits = {limit.kind for limit in on_one_rank(3, body).limits}
     assert LimitKind.LOCK not in limits
 
 
@@ -130,24 +136,13 @@ def test_a_recording_names_the_next_steps_of_its_ladder() -> None:
 
 def test_slow_calls_among_calls_that_differ_a_little_are_no_sizes() -> None:
     """As on a GPU whose clock goes up and down: 2.2 to 2.9 us, and 83 us in two of eight calls."""
-    took = (83.0, 2.2, 2.1, 2.4, 2.6, 83.0, 2.9, 2.7)
-    machine = Machine(1, seed=3, noise=0.05, num_blocks=64)
-    for us in took:
+    took_us = (83.0, 2.2, 2.1, 2.4, 2.6, 83.0, 2.9, 2.7)
 
-        def body(_: Track, us: float = us) -> Steps:
-            yield Work("math", us * 1000)
+    def body(call: int, _: Track) -> Steps:
+        yield Work("math", took_us[call] * 1000)
 
-        machine.call([Track(0, block) for block in range(64)], body)
-    (finding,) = explain_trace(machine.trace()).findings
+    (finding,) = on_one_rank(8, body).findings
     assert (finding.kind.name, finding.calls) == ("slow_call", (0, 5))
-
-
-def on_one_rank(calls: int, body: Callable[[int, Track], Steps]) -> Explanation:
-    """So many calls of 24 blocks, explained."""
-    machine = Machine(1, seed=5, noise=0.03, num_blocks=24)
-    for call in range(calls):
-        machine.call([Track(0, block) for block in range(24)], partial(body, call))
-    return explain_trace(machine.trace())
 
 
 def test_what_grows_at_all_places_is_measured_from_the_shortest_call() -> None:
