@@ -11,7 +11,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis import Doubt, DoubtKind, Findings, Summary
 from kprof.analysis.findings import Limit, LimitKind, Rest
-from kprof.analysis.findings.counts import counts_that_stand_out, medians_of_others
+from kprof.analysis.findings.counts import counts_that_stand_out
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.trace import Trace
 from planted import Plant, simulate
@@ -359,12 +359,6 @@ def test_a_design_that_costs_more_than_what_stands_out_is_the_headline() -> None
     )
     busy = Findings((), (), Rest("all are busy", 0.0, 0.9, 0.1, (transfers,)))
     assert busy.headline == "all are busy"
-
-
-def test_medians_of_others_leave_out_oneself() -> None:
-    import numpy as np
-
-    assert medians_of_others(np.array([1.0, 2.0, 10.0])).tolist() == [6.0, 5.5, 1.5]
 
 
 def test_random_routing_alone_does_not_stand_out() -> None:
