@@ -396,21 +396,17 @@ def two_launches() -> Trace:
 
 
 def test_launch_efficiency_on_paper() -> None:
-    table = analysis.launch_efficiency(Summary.of(two_launches())).to_dict("records")
+    first, second = analysis.launch_efficiency(Summary.of(two_launches())).to_dict("records")
     # U = 60, 100 over T = 100 with N = 2: PE 0.8 = LB 80/100 x CommE 100/100.
-    assert [table[0][name] for name in ("work_ns", "wait_ns", "window_ns", "locations")] == [
-        160,
-        40,
-        100,
-        2,
-    ]
-    assert table[0]["parallel_efficiency"] == pytest.approx(0.8)
-    assert table[0]["load_balance"] == pytest.approx(0.8)
-    assert table[0]["communication_efficiency"] == pytest.approx(1.0)
+    names = ("work_ns", "wait_ns", "window_ns", "locations")
+    assert [first[name] for name in names] == [160, 40, 100, 2]
+    assert first["parallel_efficiency"] == pytest.approx(0.8)
+    assert first["load_balance"] == pytest.approx(0.8)
+    assert first["communication_efficiency"] == pytest.approx(1.0)
     # U = 50, 80: PE 130/200 = LB 65/80 x CommE 80/100.
-    assert table[1]["parallel_efficiency"] == pytest.approx(0.65)
-    assert table[1]["load_balance"] == pytest.approx(65 / 80)
-    assert table[1]["communication_efficiency"] == pytest.approx(0.8)
+    assert second["parallel_efficiency"] == pytest.approx(0.65)
+    assert second["load_balance"] == pytest.approx(65 / 80)
+    assert second["communication_efficiency"] == pytest.approx(0.8)
 
 
 def test_histogram_on_paper() -> None:

@@ -262,19 +262,23 @@ def own(tmp_path: Path) -> Iterator[OwnDescriptor]:
     descriptor.close()
 
 
-def test_no_program_that_is_started_gets_it(own: OwnDescriptor) -> None:
+def test_no_program_that_is_started_gets_a_descriptor_of_ours(own: OwnDescriptor) -> None:
     assert own.is_open()
     assert not os.get_inheritable(own.number)
 
 
-def test_what_was_closed_behind_its_back_is_not_closed_again(own: OwnDescriptor) -> None:
+def test_a_descriptor_that_was_closed_behind_its_back_is_not_closed_again(
+    own: OwnDescriptor,
+) -> None:
     os.close(own.number)
     assert not own.is_open()
     own.close()
     own.close()
 
 
-def test_another_file_with_its_number_is_left_alone(own: OwnDescriptor, tmp_path: Path) -> None:
+def test_another_file_with_the_number_of_a_descriptor_is_left_alone(
+    own: OwnDescriptor, tmp_path: Path
+) -> None:
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     os.dup2(other, own.number)
     os.close(other)

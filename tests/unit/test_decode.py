@@ -363,6 +363,14 @@ def test_what_is_damaged_is_counted(
     assert damage(decoder.tally.counts) == expected
 
 
+def test_ticks_whose_nanoseconds_no_capture_may_hold_cost_their_record() -> None:
+    ticks = 1 << 61
+    chunks = [chunk([(ticks + 9, 1, 1, 0), (ticks + 10, 1, 1, 0)], anchor=ticks)]
+    events, decoder = decode(chunks, ClockInfo("test", 1e8, 1.0))
+    assert len(events) == 0
+    assert damage(decoder.tally.counts) == {"torn_records": 2}
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
