@@ -61,10 +61,6 @@ def test_kernels_by_how_much_longer_they_make_a_call() -> None:
     assert table["tail_ns"].tolist() == [60, 60, 0]
 
 
-def test_nothing_recorded_is_no_kernel() -> None:
-    assert kernels(Summary.of(TraceBuilder(REGIONS, 1).trace())).empty
-
-
 def printed(trace: TraceBuilder) -> str:
     console = Console(file=io.StringIO(), width=200)
     console.print(render_terminal(build(trace.trace())))
@@ -87,5 +83,6 @@ def test_a_call_that_waits_for_the_host() -> None:
 
 def test_a_single_kernel_has_no_table() -> None:
     trace = TraceBuilder(REGIONS, 1)
+    assert kernels(Summary.of(trace.trace())).empty
     trace.span(0, "work", 0, 10)
     assert "\nKernels" not in printed(trace)
