@@ -78,14 +78,6 @@ def test_a_rank_that_waits_in_an_earlier_launch_is_not_the_root() -> None:
     )
 
 
-def test_a_rank_that_is_past_the_call_never_sent() -> None:
-    waiting = run(state(0, wait(0, 1)), replace(state(1, num_launches=6), num_finished=5))
-    root = diagnose(waiting).root
-    assert root is not None
-    assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
-    assert "without sending: block 0 of rank 0 waits in wait" in sentence(waiting)
-
-
 @pytest.mark.parametrize(
     ("held", "why"),
     [
