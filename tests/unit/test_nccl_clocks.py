@@ -1,4 +1,4 @@
-"""Clocks from collectives: what ranks bound directly, and through the clock of the host that they share."""
+"""Clocks from collectives, what ranks bound directly and through their host; channels with the times of a later call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from kprof.capture.manifest import Alignment
 from kprof.nccl.clocks import common_clock
+from kprof.nccl.overtaken import by_order, by_others
 
 NUM_CALLS, PERIOD_NS, TRANSFER_NS, LATE_NS = 400, 500_000, 10_000, 300_000
 HOST_NS, AHEAD_NS = 77 * 10**9, 7_000_000
@@ -90,3 +91,72 @@ def test_ranks_without_a_collective_are_on_one_clock_where_a_host_has_both():
     assert common_clock(rows, (), frozenset({0, 1}), {})[0] is None
     found = aligned(rows, {0: 5, 1: 5})
     assert abs(off_ns(found, 1)) <= found.widest_bound_ns < 2 * (LAUNCH_NS + LOOK_NS)
+
+
+BETWEEN_NS = 25_000
+
+
+def two_ranks(late_ns: int = 0) -> pd.DataFrame:
+    """Two ranks, of which the second begins each call `late_ns` later; both end together."""
+    calls = np.arange(NUM_CALLS)
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "rank": rank,
+                    "comm": "world",
+                    "func": "AllReduce",
+                    "seq": calls,
+                    "channel": 0,
+                    "start_ns": 10**9 + calls * BETWEEN_NS + rank * late_ns,
+                    "stop_ns": 10**9 + calls * BETWEEN_NS + 20_000,
+                }
+            )
+            for rank in (0, 1)
+        ],
+        ignore_index=True,
+    )
+
+
+def overtaken(rows: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+    """The second rank's calls from `first` to `last` have the times of those 64 later."""
+    shifted = rows.copy()
+    mine = (rows["rank"] == 1) & rows["seq"].between(first, last)
+    shifted.loc[mine, ["start_ns", "stop_ns"]] += 64 * BETWEEN_NS
+    return shifted
+
+
+def both(rows: pd.DataFrame, bound_ns: float = 32.0) -> np.ndarray:
+    ordered = by_order(rows)
+    kept = rows[~ordered]
+    found = ordered.copy()
+    found[~ordered] = by_others(kept, np.zeros(len(kept), np.int64), bound_ns)
+    return found
+
+
+def test_sound_times_stay():
+    assert not both(two_ranks(late_ns=5000)).any()
+
+
+@pytest.mark.parametrize(("first", "last"), [(100, 250), (0, 63), (100, 101), (300, 335)])
+def test_calls_with_the_times_of_later_ones_are_found_and_no_others(first, last):
+    rows = overtaken(two_ranks(late_ns=5000), first, last)
+    expected = (rows["rank"] == 1) & rows["seq"].between(first, last)
+    assert both(rows).tolist() == expected.tolist()
+
+
+def test_the_order_alone_finds_the_last_ones_where_no_clock_is_known():
+    rows = overtaken(two_ranks(), 100, 250)
+    found = rows[by_order(rows)]
+    # The first of them has the very time of the call after the last.
+    assert found["seq"].tolist() == list(range(188, 251))
+
+
+def test_a_clock_that_is_not_good_enough_accuses_nobody():
+    rows = overtaken(two_ranks(), 100, 250)
+    found = both(rows, bound_ns=64.0 * BETWEEN_NS)
+    assert rows[found]["seq"].tolist() == list(range(188, 251))
+
+
+def test_no_channels_at_all():
+    assert both(two_ranks().iloc[:0].astype(object)).tolist() == []
