@@ -510,16 +510,6 @@ def test_a_matrix_of_few_ranks_is_shown_as_it_is(uneven: Report) -> None:
     assert len([text for text in written if text.endswith("us")]) > 8
 
 
-def test_a_cut_list_of_regions_says_so() -> None:
-    names = [f"step {i}" for i in range(90)]
-    build = TraceBuilder("\n".join(f'REGION(R{i}, "{n}", compute)' for i, n in enumerate(names)), 1)
-    for i, name in enumerate(names):
-        build.span(0, name, 10 * i, 5)
-    report = reports.build(build.trace())
-    assert "64 of 90 regions: " in to_html(report)
-    assert "16 of 90 regions: " in terminal_text(report)
-
-
 def warmed_up() -> TraceBuilder:
     """Four calls of two kernels on one rank. The first is ten times as long and idle for most of it."""
     build = TraceBuilder('REGION(C, "copy", compute)\nREGION(W, "wait", wait)', 1)
