@@ -341,6 +341,7 @@ def test_what_is_being_recorded_is_for_its_user_alone_and_the_capture_is_as_aske
             recorder.launch("combine", ["a"])
             assert _modes(output.with_name("run.kprof.unfinished")) == 0o700
         assert _modes(output) == 0o777 & ~umask
+        assert _modes(output / "manifest.json") == 0o666 & ~umask
     finally:
         os.umask(old)
 
