@@ -15,41 +15,23 @@ and talk within groups of 8.
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
-import resource
-import subprocess
-import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from benchmarks import harness
-from benchmarks.harness import peak_bytes
-from kprof.capture.directory import (
-    Capture,
-    begin_capture,
-    event_schema,
-    finish_capture,
-    writing_events,
-)
-from kprof.capture.manifest import (
-    FORMAT_VERSION,
-    Alignment,
-    ClockInfo,
-    ClockSegment,
-    EventCounts,
-    Launch,
-    Manifest,
-    RankAlignment,
-    RankInfo,
-)
+from kprof.capture.directory import Capture, begin_capture, finish_capture, writing_events
+from kprof.capture.manifest import EventCounts
 from kprof.capture.names import events_file_name, summary_file_name
 from kprof.capture.rank_summary import write_summary
-from kprof.regions import parse_regions
+from synthetic import TraceBuilder, events_of
 
 REGIONS = """
 REGION(R_COUNT, "dispatch/count",      compute)
@@ -85,14 +67,18 @@ def shape_of(num_events: int, num_ranks: int) -> Shape:
 
 
 def write_capture(path: Path, shape: Shape) -> None:
+    build = TraceBuilder(REGIONS, shape.num_ranks, bound_ns=100.0)
+    for launch in range(shape.num_launches):
+        build.launch(launch, "all_to_all", shape.num_blocks)
+    manifest = build.manifest()
+    counts = EventCounts(recorded=shape.num_launches * shape.per_launch)
+    infos = tuple(msgspec.structs.replace(info, counts=counts) for info in manifest.ranks)
     temporary = begin_capture(path, force=True)
-    infos = []
     for rank in range(shape.num_ranks):
         with writing_events(temporary / events_file_name(rank)) as writer:
             for launch in range(shape.num_launches):
                 writer.write_table(launch_events(rank, launch, shape))
-        infos.append(rank_info(rank, shape))
-    finish_capture(temporary, path, manifest(tuple(infos)), force=True)
+    finish_capture(temporary, path, msgspec.structs.replace(manifest, ranks=infos), force=True)
 
 
 def launch_events(rank: int, launch: int, shape: Shape) -> pa.Table:
@@ -117,83 +103,33 @@ def launch_events(rank: int, launch: int, shape: Shape) -> pa.Table:
     payload[region == SEND] = sends
     payload[region == WAIT] = sends
     payload[region == COPY] = 4096
-    columns = {
-        "rank": np.full(len(region), rank),
-        "launch": np.full(len(region), launch),
-        "block": block,
-        "warp": warp,
-        "region": region,
-        "flags": np.zeros(len(region)),
-        "start_ns": start,
-        "duration_ns": duration,
-        "payload": payload,
-        "hw_id": block % 132,
-    }
-    return pa.table(
-        [pa.array(columns[f.name]).cast(f.type) for f in event_schema()], schema=event_schema()
-    )
+    number, zeros = len(region), np.zeros(len(region))
+    whose = (np.full(number, rank), np.full(number, launch), block, warp)
+    return events_of((*whose, region, zeros, start, duration, payload, block % 132))
 
 
-def rank_info(rank: int, shape: Shape) -> RankInfo:
-    launches = tuple(
-        Launch(i, "all_to_all", i, shape.num_blocks) for i in range(shape.num_launches)
-    )
-    return RankInfo(
-        rank=rank,
-        clock=ClockInfo("synthetic", 1e9, 1.0),
-        counts=EventCounts(recorded=shape.num_launches * shape.per_launch),
-        regions=parse_regions(REGIONS),
-        launches=launches,
-    )
-
-
-def manifest(infos: tuple[RankInfo, ...]) -> Manifest:
-    ranks = tuple(RankAlignment(info.rank, (ClockSegment(0, 0.0),), 100.0) for info in infos)
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        kprof_version="synthetic",
-        command=("analysis_scale",),
-        created_utc="2026-01-01T00:00:00Z",
-        world_size=len(infos),
-        exit_code=0,
-        duration_s=0.0,
-        ranks=infos,
-        alignment=Alignment("synthetic", 0, ranks),
-    )
-
-
-def run_one(what: str, path: Path, threads: int) -> None:
-    """In a process of its own: print seconds and peak memory as JSON."""
-    from kprof import analysis, report
-    from kprof.analysis import Summary
-    from kprof.trace import Trace
-
+def run_one(what: str, path: Path, threads: int) -> dict[str, object]:
+    """In a process of its own: seconds and peak memory, imports included."""
     began = time.perf_counter()
     # DuckDB takes as many threads as it has processors; its settings are locked once a capture is
     # open.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    from kprof import analysis, report
+    from kprof.trace import Trace
+
     trace = Trace.open(path)
     if what == "stats":
-        analysis.stats(Summary.of(trace))
+        analysis.stats(analysis.Summary.of(trace))
     elif what == "waits":
-        analysis.waits(Summary.of(trace), "peer")
-    elif what == "late_sender":
-        analysis.late_sender(Summary.of(trace))
+        analysis.waits(analysis.Summary.of(trace), "peer")
     else:
         report.to_json(report.build(trace))
-    seconds = time.perf_counter() - began
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_seconds = usage.ru_utime + usage.ru_stime
-    print(
-        json.dumps(
-            {
-                "what": what,
-                "seconds": round(seconds, 1),
-                "cpu_seconds": round(cpu_seconds, 1),
-                "peak_gb": round(peak_bytes() / 1e9, 2),
-            }
-        )
-    )
+    return {
+        "what": what,
+        "seconds": round(time.perf_counter() - began, 1),
+        "cpu_seconds": round(time.process_time(), 1),
+        "peak_gb": round(harness.peak_bytes() / 1e9, 2),
+    }
 
 
 def set_summaries(capture: Capture, is_wanted: bool) -> float:
@@ -211,10 +147,8 @@ def measure(options: argparse.Namespace, path: Path) -> list[dict[str, object]]:
     """Every analysis in a process of its own."""
     results = []
     for what in options.only:
-        command = [sys.executable, "-m", "benchmarks.analysis_scale", "--one", what]
-        command += ["--capture", str(path), "--threads", str(options.threads)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        results.append(json.loads(done.stdout))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            results.append(pool.submit(run_one, what, path, options.threads).result())
         print(results[-1], flush=True)
     return results
 
@@ -227,12 +161,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--only", nargs="+", choices=ANALYSES, default=ANALYSES)
     parser.add_argument("--skip-events", action="store_true")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--capture", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        run_one(options.one, options.capture, options.threads)
-        return
     path = options.dir / f"{options.events}-{options.ranks}.kprof"
     if not path.exists():
         options.dir.mkdir(parents=True, exist_ok=True)
