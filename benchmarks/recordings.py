@@ -13,14 +13,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import os
 import platform
 import shlex
 import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from kprof.report import to_json
 from kprof.trace import Trace
 
 LIMIT_S = 120
-LANES = 3
 # Calls of each: few, because a recording of skinny_gemm has up to 65,000 events a call.
 REPEATS = {"moe_align_sort": 3, "rms_norm_fp8": 3, "swiglu_fp8": 2, "skinny_gemm": 2}
 GEMM = "skinny_gemm --tokens 8 --rows 2304 --depth 16384"
@@ -71,20 +68,6 @@ SMALL = {
     "swiglu_fp8": "--rows 2 --columns 512",
     "skinny_gemm": "--rows 32 --depth 512",
 }
-# Python reads this as it starts. A workload imports torch, which takes seconds, then waits until no
-# other one has the GPU.
-TAKES_TURNS = """
-import sys
-if sys.orig_argv[2:] and sys.orig_argv[2].startswith("instrumented_kernels."):
-    import fcntl
-    import torch
-    lock = open({lock!r}, "w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-"""
-BUILD = """
-from instrumented_kernels.{kernel}.plan import Plan
-Plan({target!r}).prepare_recording()
-"""
 
 
 def steps(num_ranks: int = 1) -> list[str]:
@@ -113,33 +96,12 @@ def command_of(name: str, target: str) -> list[str]:
     return ["python", *module, *repeats, *(small or ["--graph"])]
 
 
-def build(run: Runs, target: str) -> None:
-    """Compile all kernels, so that no process compiles while it has the GPU."""
-    with ThreadPoolExecutor() as pool:
-        for kernel in REPEATS:
-            pool.submit(run, f"{kernel}_build", ["-c", BUILD.format(kernel=kernel, target=target)])
-
-
 def record_all(run: Runs, target: str, num_ranks: int) -> None:
-    """All captures, in the folder of `run`."""
+    """All captures, in the folder of `run`, one after the other, so that a trace shows one kernel."""
     ranks = ["--nproc", str(num_ranks), "--arena-size", "256MiB"] if num_ranks > 1 else []
-
-    def record(name: str) -> None:
+    for name in steps(num_ranks):
         capture = ["-o", str(run.folder / f"{name}.kprof"), "--", *command_of(name, target)]
         run(name, ["-m", "kprof_cli", "record", *ranks, *capture])
-
-    # Ranks of one recording need their GPUs at the same time, so these take no turns.
-    with ThreadPoolExecutor(LANES if num_ranks == 1 else 1) as pool:
-        list(pool.map(record, steps(num_ranks)))
-
-
-def take_turns(folder: Path) -> None:
-    """From now on only one workload at a time has the GPU."""
-    startup = folder / "startup"
-    startup.mkdir()
-    (startup / "sitecustomize.py").write_text(TAKES_TURNS.format(lock=str(folder / "lock")))
-    paths = [str(startup), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def keep(run: Runs, name: str, out: Path) -> str:
@@ -203,9 +165,6 @@ def main() -> None:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         run = Runs(Path(scratch), LIMIT_S)
-        if arguments.ranks == 1:
-            build(run, arguments.target)
-            take_turns(Path(scratch))
         record_all(run, arguments.target, arguments.ranks)
         wanted = steps(arguments.ranks)
         recorded = [name for name in wanted if (run.folder / f"{name}.kprof").exists()]

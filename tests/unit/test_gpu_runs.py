@@ -109,24 +109,3 @@ def test_a_recording_is_kept_with_its_entry_in_the_index(tmp_path: Path) -> None
     assert entry["sha256"] == {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()
     }
-
-
-def test_only_one_workload_at_a_time_has_the_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that runs a workload waits while another one holds the lock; others do not."""
-    fcntl = pytest.importorskip("fcntl")
-    # For monkeypatch to restore.
-    monkeypatch.setenv("PYTHONPATH", "")
-    recordings.take_turns(tmp_path)
-    (tmp_path / "torch.py").write_text("print('imported')")
-    startup = tmp_path / "startup" / "sitecustomize.py"
-    asks = startup.read_text().replace("fcntl.LOCK_EX", "fcntl.LOCK_EX | fcntl.LOCK_NB")
-    startup.write_text(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{asks}")
-    (tmp_path / "lock").touch()
-    run = Runs(tmp_path, limit_s=60.0)
-    with (tmp_path / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "BlockingIOError" in run("held", ["-m", "instrumented_kernels.call_ledger"])
-        assert run("other", ["-c", "print('free')"]) == "free\n"
-    assert run("free", ["-m", "instrumented_kernels.call_ledger"]) == "imported\n"
