@@ -7,13 +7,15 @@ every result begins with `context`, and what is compared runs in turns in one pr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import random
 import statistics
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from typing import Any
 NUM_WARMUPS = 5
 # Longer than the host needs to launch one kernel, also with Triton.
 _SLEEP_CYCLES = 1_500_000
+
+# A program that never rests.
+BUSY = (sys.executable, "-c", "while True: pass")
 
 Work = Callable[[], object]
 
@@ -101,6 +106,35 @@ def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
 def percent_above(base: Sequence[float], values: Sequence[float]) -> float:
     """How much longer the median is, in percent."""
     return round(100 * (statistics.median(values) / statistics.median(base) - 1), 2)
+
+
+def slowdowns(times: dict[str, list[float]], base: str = "none") -> dict[str, object]:
+    """Medians, quartiles and what they are above the `base`."""
+    return {
+        name: {"us": spread(values), "slowdown_percent": percent_above(times[base], values)}
+        for name, values in times.items()
+    }
+
+
+def within_bounds(errors_ns: Sequence[float], bounds_ns: Sequence[float]) -> dict[str, object]:
+    """How far clocks of pairs of ranks are off, and in how many pairs by no more than is stated."""
+    both = zip(errors_ns, bounds_ns, strict=True)
+    return {"pairs": len(errors_ns), "truth_within_bound": sum(e <= b for e, b in both)} | {
+        name: {"median": round(statistics.median(all_ns)), "worst": round(max(all_ns))}
+        for name, all_ns in (("error_ns", errors_ns), ("bound_ns", bounds_ns))
+    }
+
+
+@contextlib.contextmanager
+def beside(commands: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Processes that run meanwhile, such as some that are BUSY."""
+    running = [subprocess.Popen(each) for each in commands]
+    try:
+        yield
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
 
 
 def interleaved(

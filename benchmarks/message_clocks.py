@@ -22,20 +22,15 @@ minutes.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import harness
 from kprof.clocks.causality import align_by_limits
 from kprof.clocks.limits import ContradictionError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-
-from benchmarks import harness
 from message_world import Clock, World, both_ways
 
 
@@ -127,13 +122,7 @@ def run_class(name: str, num_pairs: int, seed: int) -> dict[str, Any]:
         found = world.errors_ns(alignment)
         errors += found.values()
         bounds += [alignment.bound_between_ns(*pair) for pair in found]
-    is_inside = np.array(errors) <= np.array(bounds)
-    return {
-        "pairs": len(errors),
-        "truth_within_bound": int(is_inside.sum()),
-        "error_ns": {"median": round(float(np.median(errors))), "worst": round(max(errors))},
-        "bound_ns": {"median": round(float(np.median(bounds))), "worst": round(max(bounds))},
-    }
+    return harness.within_bounds(errors, bounds)
 
 
 def run_wrong(num_pairs: int, seed: int) -> dict[str, int]:

@@ -11,7 +11,6 @@ differently. No run depends on how fast the machine is.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -74,7 +73,7 @@ def main() -> int:
         "wrong": wrong + alarms,
     }
     if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+        harness.write(result, arguments.output)
     return 1 if wrong or alarms else 0
 
 

@@ -9,8 +9,6 @@ drawn it: medians of five loads. Needs chromium and chromedriver.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,9 +93,7 @@ def measure(browser: Any, page: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = harness.options(__doc__)
-    options = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    options = harness.options(__doc__).parse_args()
     from browsing import chromium
 
     with tempfile.TemporaryDirectory() as folder, chromium(Path(folder) / "profile") as browser:
@@ -108,7 +104,7 @@ def main() -> None:
             f"{values['first_paint_ms']} ms, ribbon answers after {values['ribbon_answers_ms']} ms"
         )
     if options.output:
-        options.output.write_text(json.dumps(results, indent=1) + "\n")
+        harness.write(results, options.output)
 
 
 if __name__ == "__main__":

@@ -16,22 +16,19 @@ Exits with 1 after any that is `nothing` or `different`.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.harness import context, options, show_and_write
+from benchmarks.harness import BUSY, beside, context, options, show_and_write, write
 from kprof.analysis import Finding, Summary, find
 from kprof.analysis.findings.doubt import DoubtKind
 from kprof.errors import KprofError
@@ -189,18 +186,6 @@ def recorded(workload: str, cause: Cause, target: str, output: Path) -> dict[str
         return {"verdict": "failed", "kind": "", "said": str(error)}
 
 
-@contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many programs that never rest."""
-    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
-
-
 def figures_of(rows: Sequence[dict[str, Any]]) -> dict[str, object]:
     """How many recordings came out how, in all and by kernel."""
     by_kernel = {row["kernel"]: Counter[str]() for row in rows}
@@ -236,7 +221,7 @@ def main() -> int:
         for name in kernels[kernel][1]
         if not arguments.causes or name in arguments.causes.split(",")
     ]
-    with tempfile.TemporaryDirectory() as scratch, busy(arguments.load):
+    with tempfile.TemporaryDirectory() as scratch, beside([BUSY] * arguments.load):
         folder = arguments.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -255,7 +240,7 @@ def main() -> int:
                 rows.append(row)
                 # What is there stays if somebody ends this.
                 result = head | {"load_1_min": os.getloadavg()[0]} | figures_of(rows)
-                output.write_text(json.dumps(result, indent=1) + "\n")
+                write(result, output)
         show_and_write(result, output)
     return int(any(row["verdict"] not in ("right", "too noisy") for row in rows))
 

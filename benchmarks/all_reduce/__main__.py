@@ -74,7 +74,7 @@ def compare(output: Output, dtype: str = "bfloat16", calls: int = 100, repeats: 
         overhead = measure_overhead(team.group, plan, SIZES, element_type, effort)
         if team.group.rank == 0:
             result = _context(team, dtype, "compare") | {"sizes": rows, "overhead": overhead}
-            output.write_text(json.dumps(result, indent=1) + "\n")
+            harness.write(result, output)
             text = "\n".join(
                 [*_table(rows, "graph_us"), "", *_table(rows, "loop_us"), "", *_bar(rows), ""]
             )
@@ -93,7 +93,7 @@ def cost(output: Output, calls: int = 200, repeats: int = 13) -> None:
         rows = measure_parts(team.group, plan, clocks, COST_SIZES, effort)
         if team.group.rank == 0:
             result = _context(team, "bfloat16", "cost") | {"sizes": rows}
-            output.write_text(json.dumps(result, indent=1) + "\n")
+            harness.write(result, output)
             print("\n".join(_cost_table(rows)))
 
 

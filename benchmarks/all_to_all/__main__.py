@@ -294,7 +294,7 @@ def main() -> None:
         if group.rank == 0:
             print_table(result)
             if arguments.output:
-                arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+                harness.write(result, arguments.output)
         recorder.close()
 
 

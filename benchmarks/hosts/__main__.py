@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +75,9 @@ def _make(names: list[str], bridge: str) -> bool:
     return all(each.returncode == 0 for each in made)
 
 
-@contextlib.contextmanager
-def others(commands: list[list[str]]) -> Iterator[None]:
-    """Processes that run beside, and end with this."""
-    running = [subprocess.Popen(each) for each in commands]
-    try:
-        yield
-    finally:
-        for each in running:
-            each.kill()
-            each.wait()
-
-
-def beside(folder: Path, names: list[str] | None, given: Any) -> list[list[str]]:
+def others(folder: Path, names: list[str] | None, given: Any) -> list[Sequence[str]]:
     """What runs beside the hosts."""
-    commands = [[sys.executable, "-c", "while True: pass"]] * given.busy
+    commands: list[Sequence[str]] = [harness.BUSY] * given.busy
     if given.delay_us and names:
         options = ["--delay-us", str(given.delay_us), "--jitter-us", str(given.jitter_us)]
         options += ["--names", ",".join(names), "--ready", str(folder / "wire")]
@@ -156,13 +144,7 @@ def judge(path: Path, folder: Path) -> dict[str, Any]:
     flows = Trace.open(path).frame(
         "SELECT count(*) AS n, count(*) FILTER (wait_end_ns < send_start_ns) AS early FROM flows"
     )
-    return {
-        "pairs": len(pairs),
-        "truth_within_bound": sum(
-            error <= bound for error, bound in zip(errors, bounds, strict=True)
-        ),
-        "error_ns": {"median": round(float(np.median(errors))), "worst": round(max(errors))},
-        "bound_ns": {"median": round(float(np.median(bounds))), "worst": round(max(bounds))},
+    return harness.within_bounds(errors, bounds) | {
         "flows": int(flows["n"][0]),
         "flows_with_negative_time": int(flows["early"][0]),
     }
@@ -210,7 +192,7 @@ def run(given: Any) -> dict[str, Any]:
     result = harness.context(f"python -m benchmarks.hosts {options}" + " --kill" * given.kill)
     with tempfile.TemporaryDirectory() as scratch, namespaces(given.hosts) as names:
         folder, path = Path(scratch), Path(scratch) / "run.kprof"
-        with others(beside(folder, names, given)):
+        with harness.beside(others(folder, names, given)):
             parts = record(folder, names, given)
         random.Random(given.seed).shuffle(parts)
         merge = [sys.executable, "-m", "kprof_cli", "merge", *map(str, parts), "-o", str(path)]
@@ -241,7 +223,7 @@ def main() -> None:
         if given.output:
             known = json.loads(given.output.read_text()) if given.output.exists() else {"runs": []}
             known["runs"].append(found)
-            given.output.write_text(json.dumps(known, indent=1) + "\n")
+            harness.write(known, given.output)
         given.seed += 1
 
 

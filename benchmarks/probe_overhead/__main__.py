@@ -18,7 +18,7 @@ from functools import partial
 import torch
 
 from benchmarks import harness
-from benchmarks.harness import interleaved, percent_above, show_and_write, spread
+from benchmarks.harness import interleaved, show_and_write, slowdowns, spread
 from benchmarks.probe_overhead.agreement import clock_agreement, clock_steps, phase_agreement
 from benchmarks.probe_overhead.bench import FILTER_SCHEMES, SCHEMES, TIGHT_EVENTS, Bench
 
@@ -31,13 +31,7 @@ def copy_table(
     works = {name: partial(bench.copy, SCHEMES[name], blocks_per_sm) for name in names}
     times = interleaved(works, repeats, bench.reset)
     assert torch.equal(bench.source, bench.target)
-    return {
-        name: {
-            "us": spread(values),
-            "slowdown_percent": percent_above(times["none"], values),
-        }
-        for name, values in times.items()
-    }
+    return slowdowns(times)
 
 
 def tight_table(bench: Bench, repeats: int, is_unrolled: bool) -> dict[str, object]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from kprof import abi
-from kprof.capture.manifest import RankInfo
+from kprof.capture.manifest import ClockInfo, RankInfo
 from kprof.clocks.calibration import measure_clock
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.memory import RegisteredMemory
@@ -194,15 +194,24 @@ class Bench:
 
     def decoded(self) -> tuple[pd.DataFrame, Decoder]:
         """All events since the last reset, with all counts; empties the arena."""
-        import pyarrow as pa
-
-        ids = RegionIds()
-        ids.table_of_launch[0] = ids.table_idx(RegionTable.from_header(_FOLDER / "regions.h"))
-        decoder = Decoder(RankInfo(0, clock=self.clock), ids)
-        state, chunks = self.arena.read()
-        events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
-        self.arena.reset(state)
+        table = RegionTable.from_header(_FOLDER / "regions.h")
+        events, decoder, _ = decoded(self.arena, self.clock, table)
+        self.arena.reset(self.arena.state())
         return events, decoder
+
+
+def decoded(
+    arena: Arena, clock: ClockInfo, table: RegionTable
+) -> tuple[pd.DataFrame, Decoder, int]:
+    """All events of an arena, the counts, and how many bytes they take."""
+    import pyarrow as pa
+
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(table)
+    decoder = Decoder(RankInfo(0, clock=clock), ids)
+    state, chunks = arena.read()
+    events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
+    return events, decoder, len(chunks)
 
 
 def _load(device: str, cycles_define: str) -> ctypes.CDLL:

@@ -9,7 +9,6 @@ copy that moves as many bytes as the call stands beside it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -135,7 +134,7 @@ def _print(row: dict[str, Any]) -> None:
 
 def _write(output: Path | None, head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     if output is not None:
-        output.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+        harness.write(head | {"rows": rows}, output)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 import triton
 
 from benchmarks import harness
-from benchmarks.harness import interleaved
+from benchmarks.harness import interleaved, slowdowns
 from benchmarks.probe_overhead.bench import NUM_TOKENS, Bench
 from benchmarks.probe_overhead.bench import SCHEMES as CPP_SCHEMES
 from benchmarks.triton_overhead.bench import (
@@ -29,7 +29,6 @@ from benchmarks.triton_overhead.bench import (
     proton_scheme,
     records_of_distributed,
     records_of_kprof,
-    slowdowns,
 )
 
 PROGRAMS_PER_SM = (2, 4)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import kprof.triton as kp
-from benchmarks.harness import percent_above, spread
-from benchmarks.probe_overhead.bench import NUM_TOKENS, TOKEN_BYTES
+from benchmarks.probe_overhead.bench import NUM_TOKENS, TOKEN_BYTES, decoded
 from benchmarks.triton_overhead.kernels import (
     DISTRIBUTED,
     KPROF,
@@ -25,11 +24,9 @@ from benchmarks.triton_overhead.kernels import (
 )
 from instrumented_kernels.queued_time import queued_us
 from kprof import abi
-from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
 from kprof.recording.arenas.arena import Arena
 from kprof.recording.decoding.decode import Decoder
-from kprof.recording.launches.region_ids import RegionIds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,22 +126,8 @@ class TritonBench:
 
     def decoded(self) -> tuple[pd.DataFrame, Decoder, float]:
         """All events of the last scheme since the last reset, the counts, and bytes per event."""
-        import pyarrow as pa
-
-        ids = RegionIds()
-        ids.table_of_launch[0] = ids.table_idx(regions.table)
-        decoder = Decoder(RankInfo(0, clock=self.clock), ids)
-        state, chunks = self.arena.read()
-        events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
-        return events, decoder, len(chunks) / max(1, len(events))
-
-
-def slowdowns(times: dict[str, list[float]], base: str = "none") -> dict[str, object]:
-    """Medians, quartiles and what they are above the `base`."""
-    return {
-        name: {"us": spread(values), "slowdown_percent": percent_above(times[base], values)}
-        for name, values in times.items()
-    }
+        events, decoder, num_bytes = decoded(self.arena, self.clock, regions.table)
+        return events, decoder, num_bytes / max(1, len(events))
 
 
 def records_of_kprof(bench: TritonBench, launch: Launch) -> dict[str, object]:

@@ -11,7 +11,6 @@ python -m benchmarks.verified --cases 10 --rounds 3 --target cuda --at-a-time 20
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.harness import context, options, show_and_write
+from benchmarks.harness import context, options, show_and_write, write
 from kprof.analysis import Finding, Summary
 from kprof.analysis.calls import call_lengths
 from kprof.analysis.findings.experiment import experiment_of
@@ -180,7 +179,7 @@ def main() -> None:
             cases.append(found)
             cases.sort(key=lambda case: (case.seed, not case.is_planted))
             if arguments.output is not None:
-                arguments.output.write_text(json.dumps(head | figures_of(cases, failed)))
+                write(head | figures_of(cases, failed), arguments.output)
     if not cases:
         raise SystemExit("there is no case")
     show_and_write(head | figures_of(cases, failed), arguments.output)
