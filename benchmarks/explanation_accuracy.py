@@ -60,7 +60,6 @@ BALANCED_SHARE: Final = 0.25
 WORTH_NAMING: Final = 0.05
 TIE: Final = 0.005
 SAME_CALLS: Final = 0.6
-SAVED_EVERY: Final = 50
 # What each rate is of, and the least that it may be.
 BARS: Final = {
     "first": ("the first finding is the cause that costs most ({of} runs with causes)", 0.97),
@@ -387,8 +386,6 @@ def main() -> None:
         if options.log:
             with options.log.open("a") as log:
                 log.write(json.dumps({"seed": seed} | asdict(verdict)) + "\n")
-        if options.output and len(verdicts) % SAVED_EVERY == 0:
-            write(options.output, seed, verdicts)
     print(rates(verdicts))
     if options.output:
         write(options.output, seed, verdicts)

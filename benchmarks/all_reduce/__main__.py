@@ -24,7 +24,7 @@ import typer
 
 from benchmarks import harness
 from benchmarks.all_reduce.contenders import LADDER_ONLY, LIBRARIES, library_calls, own_call
-from benchmarks.all_reduce.overhead import measure_overhead, measure_parts, plan_of_clocks
+from benchmarks.all_reduce.overhead import measure_overhead, plan_of_clocks
 from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.all_reduce.tuning import TABLE_FILE
@@ -90,7 +90,7 @@ def cost(output: Output, calls: int = 200, repeats: int = 13) -> None:
         plan, clocks = team.plan_of(), plan_of_clocks(team.group, team.device)
         team.keep(clocks)
         effort = Effort(calls, repeats)
-        rows = measure_parts(team.group, plan, clocks, COST_SIZES, effort)
+        rows = measure_overhead(team.group, plan, COST_SIZES, torch.bfloat16, effort, clocks)
         if team.group.rank == 0:
             result = _context(team, "bfloat16", "cost") | {"sizes": rows}
             harness.write(result, output)
@@ -177,13 +177,6 @@ def _write_table(output: Path, world_size: int, measured: dict[str, dict[int, Gr
         for size in SIZES
     ]
     write_table(output, world_size, fastest, best)
-    lines = [
-        json.dumps([variant, size, blocks, warps, round(time_us, 2)])
-        for variant, sizes in measured.items()
-        for size, times in sizes.items()
-        for (blocks, warps), time_us in times.items()
-    ]
-    output.with_name("tuning_measured.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def _compare_at(

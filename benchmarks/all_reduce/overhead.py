@@ -78,56 +78,42 @@ class GraphRecorder(NullRecorder):
         return self._arena.launch_buffer(self._num_launches, num_blocks, tracks_per_block)
 
 
-def measure_overhead(
-    group: Group, plan: Plan, sizes: list[int], dtype: torch.dtype, effort: Effort
-) -> list[dict[str, Any]]:
-    """Microseconds per call of `auto`, by size; with and without recording in turns."""
-    return [
-        {"bytes": num_bytes} | _measure_at(group, plan, num_bytes, dtype, effort)
-        for num_bytes in sizes
-    ]
-
-
-def _measure_at(
-    group: Group, plan: Plan, num_bytes: int, dtype: torch.dtype, effort: Effort
-) -> dict[str, float]:
-    tensor = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=plan.device)
-    eager: Any = GraphRecorder(plan.device)
-    captured: Any = GraphRecorder(plan.device, "claimed")
-    calls = {
-        "off_us": lambda: plan(tensor, out=tensor),
-        "recording_us": lambda: plan(tensor, out=tensor, recorder=eager),
-        "recording_in_graph_us": lambda: plan(tensor, out=tensor, recorder=captured),
-    }
-    return time_graphs_us(group, calls, effort)
-
-
 def plan_of_clocks(group: Group, device: str) -> Plan:
     """Kernels that read two clocks and write nothing; instrumented, they also watch for waits that
     last long. Collective."""
     return changed(Plan, "only_clocks", _ONLY_CLOCKS)(group, device=device)
 
 
-def measure_parts(
-    group: Group, plan: Plan, clocks: Plan, sizes: list[int], effort: Effort
+def measure_overhead(
+    group: Group,
+    plan: Plan,
+    sizes: list[int],
+    dtype: torch.dtype,
+    effort: Effort,
+    clocks: Plan | None = None,
 ) -> list[dict[str, Any]]:
-    """Microseconds per call of bfloat16, by size: what each part of recording adds."""
-    recorders: dict[str, Any] = {
-        "null_us": GraphRecorder(plan.device, "null"),
-        "filtered_us": GraphRecorder(plan.device, "filtered"),
-        "recording_us": GraphRecorder(plan.device),
-        "recording_in_graph_us": GraphRecorder(plan.device, "claimed"),
-    }
+    """Microseconds per call of `auto`, by size; with and without recording in turns. With `clocks`, a plan of such
+    kernels, also what each part of recording adds."""
     rows = []
     for num_bytes in sizes:
-        tensor = torch.zeros(num_bytes // 2, dtype=torch.bfloat16, device=plan.device)
-        calls: dict[str, Call] = {
-            "off_us": partial(plan, tensor, out=tensor),
-            "clocks_us": partial(clocks, tensor, out=tensor),
-            "late_waits_us": partial(clocks, tensor, out=tensor, recorder=recorders["null_us"]),
-        }
-        for name, recorder in recorders.items():
-            calls[name] = partial(plan, tensor, out=tensor, recorder=recorder)
-        calls["off_again_us"] = calls["off_us"]
+        tensor = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=plan.device)
+        call = partial(plan, tensor, out=tensor)
+        calls: dict[str, Call] = {"off_us": call}
+        if clocks is not None:
+            null: Any = GraphRecorder(plan.device, "null")
+            filtered: Any = GraphRecorder(plan.device, "filtered")
+            only_clocks = partial(clocks, tensor, out=tensor)
+            calls |= {
+                "clocks_us": only_clocks,
+                "late_waits_us": partial(only_clocks, recorder=null),
+            }
+            calls |= {"null_us": partial(call, recorder=null)}
+            calls |= {"filtered_us": partial(call, recorder=filtered)}
+        eager: Any = GraphRecorder(plan.device)
+        captured: Any = GraphRecorder(plan.device, "claimed")
+        calls["recording_us"] = partial(call, recorder=eager)
+        calls["recording_in_graph_us"] = partial(call, recorder=captured)
+        if clocks is not None:
+            calls["off_again_us"] = call
         rows.append({"bytes": num_bytes} | time_graphs_us(group, calls, effort))
     return rows

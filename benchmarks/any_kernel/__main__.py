@@ -148,12 +148,10 @@ def main() -> None:
         print(_row(case.name, results[case.name]), flush=True)
         _write(folder, built, results)
 
+    print(f"{'':26} named    gpu us  host us plain    recorded")
     with ThreadPoolExecutor(NUM_AT_A_TIME) as threads:
         list(threads.map(run, cases))
     result = _write(folder, built, results)
-    print(f"{'':26} named    gpu us  host us plain    recorded")
-    for case in cases:
-        print(_row(case.name, results[case.name]))
     print(
         f"named: {result['named']} of {result['of']}; recorded over plain: {result['recorded_over_plain']}"
     )
