@@ -1,7 +1,7 @@
 """skinny_gemm: within the error of fp32 accumulation of float64; on the CPU target, and as gfx942 machine code.
 
 An emulator of gfx942 without that GPU's fp8 (widths.py: HAS_FNUZ) takes `v_smfmac`, which multiplies up to 8 tokens, for the
-dense instruction. So more tokens run there, and `tests/native/test_matrix_products.py` looks at the sparse product.
+dense instruction. So more tokens run there, and `tests/native/test_amd_builds.py` looks at the sparse product.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What is built for AMD beside the kernels' own code: architectures, where a wave runs, memory that peers write."""
+"""What is built for AMD beside the kernels' own code: architectures, where a wave runs, memory that peers write, and the fp8
+matrix products against the instructions as they are defined (no emulator has the sparse one). What compiles, is right on
+every other target, and wrong in gfx9 machine code is looked for in all kernels."""
 
 from __future__ import annotations
 
@@ -11,13 +13,25 @@ from pathlib import Path
 import pytest
 from device_code import build_device_code
 
+import kprof
 from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
 from kprof.errors import BuildError
-from machine_code import HIP_ARCHS, PINGPONG, disassemble, only_kernel, probe, require, require_arch
+from machine_code import (
+    HIP_ARCHS,
+    PINGPONG,
+    disassemble,
+    linked_device_code,
+    only_kernel,
+    probe,
+    require,
+    require_arch,
+    tool,
+)
 
 pytestmark = pytest.mark.native
+
 
 # A span around loads that each lane makes for itself, and around one that is the same for all
 # lanes.
@@ -35,7 +49,6 @@ __global__ void probe(const float* __restrict__ all, const float* __restrict__ o
   out[kprof::platform::thread_id()] = loaded + uniform;
 }
 """
-
 # A HIP runtime that refuses what the environment names, and writes down the flags that it is asked
 # for.
 RUNTIME = """
@@ -59,7 +72,6 @@ int hipMemset(void* memory, int value, size_t bytes) { return 0; }
 int hipDeviceSynchronize(void) { return 0; }
 int hipGetLastError(void) { return 0; }
 """
-
 ALLOCATE = """
 import ctypes
 from kprof.devices.groups import SoloGroup
@@ -201,3 +213,100 @@ def test_a_gpu_of_another_family_is_refused_in_a_sentence() -> None:
     require(Target.HIP)
     with pytest.raises(BuildError, match=r"kprof is for gfx9 \(MI200, MI300, MI350\)"):
         build_device_code(kept_source(CLOCK), BuildOptions(Target.HIP, "gfx1030", sanitizers=()))
+
+
+INCLUDE = Path(kprof.__file__).parent / "include"
+PRODUCTS = Path(__file__).with_name("matrix_products.cpp")
+
+
+def num_wrong(num_tokens: int, include: Path, folder: Path) -> int:
+    """Of the sums that a warp's product of so many tokens has."""
+    program = folder / "products"
+    compiler = tool("clang++-19", "clang++")
+    command = [compiler, "-std=c++17", "-O1", "-Werror", f"-I{include}", str(PRODUCTS)]
+    subprocess.run([*command, "-o", str(program)], check=True)
+    run = subprocess.run([program, str(num_tokens)], capture_output=True, text=True, check=True)
+    return int(run.stdout)
+
+
+@pytest.mark.parametrize("num_tokens", [8, 16])
+def test_every_sum_is_exact(num_tokens: int, tmp_path: Path) -> None:
+    """8 tokens by the sparse instruction, 16 by the dense one."""
+    assert num_wrong(num_tokens, INCLUDE, tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    "fault", [("0xeeee : 0x4444", "0x4444 : 0xeeee"), ("lane_id() % 16 / 2 :", "lane_id() % 8 :")]
+)
+def test_wrong_packing_is_seen(fault: tuple[str, str], tmp_path: Path) -> None:
+    """With the indices of even and odd rows exchanged, and with each token in rows 8 apart."""
+    header = Path("kprof") / "platform" / "compute_hip.h"
+    (tmp_path / header).parent.mkdir(parents=True)
+    source = (INCLUDE / header).read_text()
+    assert source.count(fault[0]) == 1
+    (tmp_path / header).write_text(source.replace(*fault))
+    for name in ("bits.h", "fp8.h"):
+        included = header.with_name(name)
+        (tmp_path / included).write_text((INCLUDE / included).read_text())
+    assert num_wrong(8, tmp_path, tmp_path) > 0
+
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("instrumented_kernels", "kprof/kernels", "benchmarks")
+# benchmarks/hosts sends through sockets: it is for the CPU target alone.
+KERNELS = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.hip")
+    if path.parent.name != "hosts"
+)
+# The CPU target's own headers: memcpy is the C library's there.
+FOR_THE_CPU = {"cpu.h", "compute_cpu.h", "fibers.h", "kernel_calls.h", "launch.h"}
+HEADERS = sorted(
+    path
+    for folder in (*FOLDERS, "kprof/include")
+    for path in (ROOT / folder).rglob("*.h")
+    if path.name not in FOR_THE_CPU
+)
+PACKED_SHIFT = re.compile(r"v_pk_(?:lshl|lshr|ash)rev_[biu]16(?:_e64)? v\d+, ([^,]+),")
+
+
+@pytest.mark.parametrize("source", [*KERNELS, *HEADERS], ids=lambda path: path.name)
+def test_device_code_does_not_call_memcpy(source: Path) -> None:
+    """HIP's memcpy for device code copies byte by byte: see copy_bits() in platform.h."""
+    code = re.sub(r"//.*", "", source.read_text())
+    assert not re.search(r"(?<!__builtin_)\bmem(cpy|set|move)\(", code)
+
+
+def wrong_shifts(body: list[str]) -> list[str]:
+    """Packed 16-bit shifts by anything but one constant below 16."""
+    shifts = [(line, found[1]) for line in body if (found := PACKED_SHIFT.match(line))]
+    return [line for line, by in shifts if not by.isdigit() or int(by) > 15]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("arch", HIP_ARCHS)
+@pytest.mark.parametrize("source", KERNELS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_kernel_shifts_a_pair_of_halves_by_two_different_amounts(
+    source: Path, arch: str
+) -> None:
+    """The all-reduce in bf16 was wrong with three ranks and more: 0x800ff shifted one half by 8, the other by 15."""
+    require(Target.HIP)
+    require_arch(arch)
+    include_dirs = (ROOT / "instrumented_kernels" / "device",)
+    # These are linked for the same architectures by other tests.
+    is_linked = source.is_relative_to(ROOT / "instrumented_kernels")
+    build = linked_device_code if is_linked else build_device_code
+    code = build(source, BuildOptions(Target.HIP, arch, include_dirs=include_dirs, sanitizers=()))
+    wrong = {name: wrong_shifts(body) for name, body in disassemble(code, Target.HIP).items()}
+    assert {name: lines for name, lines in wrong.items() if lines} == {}
+
+
+def test_the_wrong_shift_is_recognised() -> None:
+    lines = [
+        "v_pk_lshrrev_b16 v3, 8, v4 op_sel_hi:[0,1]",
+        "v_pk_lshrrev_b16 v3, s82, v4",
+        "v_pk_lshrrev_b16 v3, 0x800ff, v4",
+        "v_pk_lshlrev_b16 v3, v1, v4",
+    ]
+    assert wrong_shifts(lines) == lines[1:]

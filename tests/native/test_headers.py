@@ -1,4 +1,5 @@
-"""kprof's headers in a source that has its own meaning for every word that is not `kprof::` or `KPROF_`."""
+"""kprof's headers in a source that has its own meaning for every word that is not `kprof::` or `KPROF_`, and in the README's
+kernel."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ import kprof
 from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
+from kprof.regions import RegionTable
+from readme_sources import README, readme_source
 
 HOSTILE = """
 // Names that a user's project may well have, as macros, types and functions.
@@ -53,6 +56,8 @@ extern "C" int mark_of_ours(float* data, void* arena) {
          profile_value(0) + profile_now(0) + open_short_track(0) + Track{}.open_track;
 }
 """
+
+
 REGIONS = """
 REGION(R_STEP, "step", compute, peer:8, slot:24)
 VALUE(R_LEFT, "left")
@@ -84,3 +89,24 @@ def test_headers_define_only_macros_with_a_prefix() -> None:
         for name in re.findall(r"^\s*#\s*define\s+(\w+)", header.read_text(), flags=re.MULTILINE)
     }
     assert {name for name in kept if not name.startswith("KPROF_")} == LANGUAGE
+
+
+# What a screen shows beside the picture.
+MOST_LINES = 64
+
+
+def test_it_is_one_screen_with_a_picture() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+    assert README.count("![") == 1
+
+
+def test_regions_of_the_readme_parse() -> None:
+    assert RegionTable.from_header(readme_source().with_name("regions.h")).names == ["wait", "copy"]
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("target", [Target.CUDA, Target.HIP])
+def test_kernel_of_the_readme_compiles(target: Target) -> None:
+    if find_compiler(target) is None:
+        pytest.skip(f"no compiler for {target.value}: see `kprof doctor`")
+    assert build_library(readme_source(), BuildOptions(target, sanitizers=())).exists()
