@@ -1,7 +1,9 @@
-"""On a GPU: a ring has the latest calls, and --keep-slowest the slowest ones, from loops and graphs."""
+"""On a GPU, from loops and graphs: a ring has the latest calls, --keep-slowest the slowest ones, and an arena that is drained
+loses nothing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,3 +66,22 @@ def test_the_slowest_calls_are_kept(
         assert len(trace.ranks[0].launches) == LAUNCHES_PER_CALL * (len(SLOW_CALLS) + 1)
     else:
         assert note.endswith("because a graph was replayed")
+
+
+SECONDS = 10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [(), ("--graph",)])
+def test_a_run_longer_than_its_arena_loses_nothing(
+    tmp_path: Path, require_gpus: Callable[[int], None], options: tuple[str, ...]
+) -> None:
+    """160 MB of records through 64 MiB. How long calls take is for the benchmark to say."""
+    require_gpus(1)
+    output = tmp_path / "result.json"
+    lengths = ["--seconds", str(SECONDS), "--plain-seconds", "2", "-o", str(output)]
+    run("-m", "benchmarks.draining", "--device", "cuda", *lengths, *options)
+    (drained,) = json.loads(output.read_text())["drained"]
+    assert drained["recorded"] * 16 > 64 << 20
+    assert drained["recorded"] == drained["emitted"]
+    assert (drained["dropped"], drained["unsplit_launches"]) == (0, 0)

@@ -111,7 +111,7 @@ KERNEL_TESTS = [
     ("test_skinny_gemm.py",),
     ("test_all_reduce.py",),
     ("test_all_to_all.py", "test_profile.py"),
-    ("test_moe_align_sort.py", "test_rms_norm_fp8.py", "test_swiglu_fp8.py"),
+    ("test_moe_align_sort.py", "test_fp8_rows.py"),
 ]
 # Of other values at the addresses that other tests have.
 OF_VALUES_ALONE = [
