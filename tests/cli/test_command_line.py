@@ -1,7 +1,6 @@
-"""What the command line promises to scripts and shells: numbers, widths, exit codes, completion, Markdown."""
+"""What the command line promises to scripts and shells: numbers, widths, exit codes, completion, Markdown. What `kprof new`
+writes, and what it refuses: tests/docs/test_own_kernel_page.py builds and records it."""
 
-# Fixtures of conftest.py need no annotations here.
-# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import json
@@ -15,6 +14,8 @@ import tomllib
 
 from in_process import run_kprof
 from kprof.report import DiffReport, render_diff_markdown
+from kprof_cli.main import run
+from kprof_cli.new import FILES, TEMPLATE
 from synthetic import TraceBuilder
 
 ROOT = Path(__file__).parents[2]
@@ -222,3 +223,30 @@ def test_the_workflow_in_the_docs_uses_what_there_is():
         environment = os.environ | {"COLUMNS": "200"}
         shown = run_kprof([command[0], "--help"], environment=environment).stdout
         assert options <= set(re.findall(r"--[a-z-]+", shown)), command
+
+
+def test_every_file_of_the_template_is_written() -> None:
+    assert {path.name for path in TEMPLATE.iterdir() if path.is_file()} == set(FILES)
+
+
+def test_the_name_is_put_in_everywhere(tmp_path: Path) -> None:
+    assert run(["new", str(tmp_path / "ring_add")]) == 0
+    texts = [(tmp_path / "ring_add" / name).read_text() for name in FILES]
+    assert not any("my_kernel" in text for text in texts)
+    assert any("void ring_add(" in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["3rd", "a-b", "my kernel", "launch", "..", "a;b"])
+def test_names_that_no_compiler_takes_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["new", str(tmp_path / "x" / name)]) == 2
+    assert "cannot be the name of a kernel" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    assert run(["new", str(tmp_path / "mine")]) == 1
+    assert "mine exists" in capsys.readouterr().err
+    assert list((tmp_path / "mine").iterdir()) == []

@@ -10,23 +10,19 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from nccl_host import KPROF, build_driver, record, tools
 
 import kprof
 from foreign_files.flight_recorder import make_pickle
 from in_process import run_kprof
-from kprof.importers.formats.flight_recorder import found_since
-
-sys.path.append(str(Path(__file__).parents[1] / "native"))
-from nccl_host import KPROF, build_driver, record, tools
-
 from kprof.capture.journal import Begun, begin_journal
 from kprof.capture.shared_memory import memory_of
 from kprof.capture.torch_traces import host_trace_name
+from kprof.importers.formats.flight_recorder import found_since
 from kprof.nccl.plugin import build_plugin, environment_for
 from kprof.nccl.ring import RECORD, rings_in
 from kprof.recording.finishing.recover import recover

@@ -1,4 +1,4 @@
-"""The whole way with real ranks under torchrun: the demo, a rank that dies, an interrupt."""
+"""The whole way with real ranks under torchrun: the demo, a rank that dies, an interrupt, ranks that are started again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pytest
 
 from in_process import run_kprof
 from kprof.capture.directory import Capture
+from kprof.recording.finishing.recover import recover
 from kprof.trace import Trace
 from kprof_cli.demo import _num_ranks
 
 pytest.importorskip("torch", reason="torchrun starts the ranks")
+
 
 WORKLOAD = str(Path(__file__).parent / "workloads" / "under_torchrun.py")
 NUM_RANKS = _num_ranks()
@@ -153,3 +155,27 @@ def test_the_demo_takes_a_rank_for_every_gpu_or_core(monkeypatch, num_gpus, num_
     monkeypatch.setattr(targets, "count_devices", lambda target: num_gpus)
     monkeypatch.setattr(targets, "count_cores", lambda: num_cores)
     assert _num_ranks() == num_ranks
+
+
+RESTARTED = Path(__file__).parent / "workloads" / "restarted.py"
+EVENTS_PER_LAUNCH = 100
+
+
+@pytest.mark.slow
+def test_the_last_attempt_is_the_capture_and_earlier_ones_can_be_recovered(tmp_path: Path) -> None:
+    output = tmp_path / "run.kprof"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command = [*launcher, "2", "--max-restarts", "1", str(RESTARTED)]
+    done = run_kprof(["record", "-o", output, "--", *command])
+    assert done.returncode == 0, done.stderr
+    assert launches_of(output) == {0: 4, 1: 4}
+    for rank in (0, 1):
+        place = tmp_path / f"run.kprof.rank-{rank}.attempt-1.unfinished"
+        assert f"made 3 launches that are not in this capture: kprof recover {place}" in done.stderr
+        assert launches_of(recover(place).path) == {rank: 3}
+
+
+def launches_of(run: Path) -> dict[int, int]:
+    ranks = Capture.open(run).manifest.ranks
+    assert all(info.counts.recorded == EVENTS_PER_LAUNCH * len(info.launches) for info in ranks)
+    return {info.rank: len(info.launches) for info in ranks}

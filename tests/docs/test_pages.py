@@ -15,13 +15,18 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from nccl_host import build_driver, build_host, record
 from pages import DOCS, ROOT, Block, Reader, blocks_of, one_line
 
 import kprof
 from docs import tables
 from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK, ArenaGeometry
+from kprof.capture.shared_memory import memory_of
 from kprof.importers import format_of, own_names
 from kprof.importers.foreign import OPTIONS
+from kprof.recording.launcher.record import session
+from kprof.recording.rank.recorder import Recorder
+from kprof.recording.retention.retention import Retention
 from kprof_cli.main import app
 
 # With a test that follows them from an empty folder.
@@ -162,3 +167,71 @@ def test_a_page_that_says_something_false_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="No such option"):
         check_command("kprof report run.kprof --colour", "page")
     assert one_line("a\n  b ") == "a b"
+
+
+FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
+# What it becomes, what says whose memory it is, and what is being written.
+OTHERS = re.compile(r"(rank|summary)-\d+\.parquet|directory|.*\.tmp")
+
+
+def kinds() -> list[str]:
+    """The first column of the table."""
+    section = FORMAT.read_text().split("## An unfinished recording\n")[1].split("\n## ")[0]
+    return [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def documented() -> list[re.Pattern[str]]:
+    names = re.findall(r"`([^`]+)`", " ".join(kinds()))
+    return [
+        re.compile(re.sub(r"\\-[NK]", r"-\\d+", re.escape(name)).replace(r"\*", ".*"))
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    "retention", [Retention(), Retention(ring_bytes=1 << 20), Retention(keep_slowest=2)]
+)
+def test_every_file_of_an_unfinished_recording_is_in_the_table(
+    tmp_path: Path, retention: Retention
+) -> None:
+    patterns = documented()
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, regions=["work"], retention=retention)
+        for _ in range(3):
+            recorder.launch("kernel", num_blocks=2)
+            recorder.step()
+        recorder.listen()
+        recorder.dump("the test wants it")
+        recorder.save()
+        recorder.flush()
+        folders = directory, memory_of(directory) or directory
+        during = {path.name for folder in folders for path in folder.iterdir()}
+        recorder.close()
+        after = {path.name for folder in folders for path in folder.iterdir()}
+    found = {name for name in during | after if not OTHERS.fullmatch(name)}
+    assert "rank-00000.arena" in found
+    unknown = {n for n in found if not any(each.fullmatch(n) for each in patterns)}
+    assert not unknown
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
+def test_what_the_page_says_can_be_done(tmp_path):
+    host, driver = build_host(tmp_path), build_driver(tmp_path)
+    options = ("ranks=4", "calls=20", "late=1", "delay=50000")
+    run = record(host, tmp_path / "run.kprof", *options, driver=driver)
+    assert run.returncode == 0, run.stderr
+    reader = Reader(tmp_path, lambda need: need == "a recording of NCCL")
+    reader.follow(blocks_of(DOCS / "nccl.md"))
+    assert [block.needs for block in reader.left_out] == ["a gpu with NCCL", "kernels beside NCCL"]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, cc")
+def test_the_sentence_of_a_hang_is_as_on_the_page(tmp_path):
+    host = build_host(tmp_path)
+    run = record(host, tmp_path / "run.kprof", "ranks=3", "calls=1408", "channels=1", "stuck=2")
+    (quoted,) = [
+        line.strip()
+        for line in (DOCS / "nccl.md").read_text().splitlines()
+        if "never ended:" in line
+    ]
+    assert quoted in run.stderr

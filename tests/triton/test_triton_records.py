@@ -1,8 +1,11 @@
-"""What Triton kernels record, in Triton's interpreter: the device code of kprof.triton runs as it does on a GPU."""
+"""What Triton kernels record, in Triton's interpreter: the device code of kprof.triton runs as it does on a GPU, also in arenas
+of 2 GiB and more, and docs/triton.md is followed literally."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from needed import require_interpreter
+from page import PAGE, block, finding, follow, side
 
 from kprof import abi
 from kprof.trace import Trace
@@ -197,3 +201,62 @@ def test_programs_share_chunks_where_each_has_one_span(recorded: Callable[[str],
     assert (counts.recorded, counts.dropped, counts.torn_chunks) == (130, 0, 0)
     used = trace.ranks[0].arena.used_bytes - abi.CHUNKS_OFFSET
     assert used == 3 * abi.CHUNK_BYTES
+
+
+require_interpreter()
+
+
+PROGRAMS = range(8)
+# One event per program in launch 0, and 71 in launch 1: they take a second chunk.
+BEGUN = sorted([[0, n] for n in PROGRAMS] + [[1, n] for n in PROGRAMS] * 2)
+
+
+def test_a_chunk_at_a_multiple_of_4_gib_is_like_any_other() -> None:
+    """In arenas of 1 MiB to 8 GiB, with chunks that are claimed and reserved."""
+    answer = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "far_arena.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    cases = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert len({(case["size_bytes"], case["chunk"]) for case in cases}) == len(cases) == 20
+    for case in cases:
+        assert (case["begun"], case["has_boundary"], case["dropped"]) == (BEGUN, True, 0), case
+
+
+require_interpreter()
+
+
+MOST_CHANGED_LINES = 10
+
+
+def test_the_changes_apply_to_the_kernel_and_are_few() -> None:
+    assert side("-") == block("python")
+    added = [line for line in block("diff").splitlines() if line.startswith("+")]
+    assert len(added) < MOST_CHANGED_LINES
+
+
+def test_the_page_leads_to_its_finding(tmp_path: Path) -> None:
+    assert re.search(finding(1), follow(tmp_path, TRITON_INTERPRET="1"))
+
+
+def test_the_page_names_what_exists() -> None:
+    import kprof.triton as kp
+
+    named = set(re.findall(r"\bkp\.(\w+)", PAGE))
+    assert named <= set(kp.__all__)
+    in_table = set(re.findall(r"^\| `[^`]*kp\.(\w+)", PAGE, flags=re.MULTILINE))
+    assert in_table == {
+        "open_track",
+        "start",
+        "stop",
+        "lap",
+        "span",
+        "mark",
+        "value",
+        "waiting",
+        "still_waiting",
+    }
