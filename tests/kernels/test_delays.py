@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import re
-import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from instrumented_kernels import rms_norm_fp8, swiglu_fp8
 from kprof import abi
 from kprof.devices.build import DELAYS_VARIABLE, BuildOptions, load_library
 from kprof.devices.targets import Target
-from kprof.recording.launcher.record import RecordRequest, record, session
+from kprof.recording.launcher.record import session
 from kprof.recording.launches.delays import Delaying, Delays, length_of, words_of
 from kprof.recording.launches.region_ids import RegionIds
 from kprof.recording.rank.recorder import Recorder
@@ -86,17 +89,32 @@ def test_every_second_launch(tmp_path: Path) -> None:
     assert found["scale", 0] >= DELAY_NS > max(found["scale", 1], found["load", 0])
 
 
+ROWS = torch.ones(8, 64).half()
+
+
+@pytest.mark.usefixtures("takes_delays")
 @pytest.mark.parametrize(
-    ("kernel", "region"),
-    [("swiglu_fp8", "load"), ("rms_norm_fp8", "normalise"), ("moe_align_sort", "count")],
+    ("kernel", "region", "arguments"),
+    [
+        (swiglu_fp8, "load", (ROWS, 1.0)),
+        (rms_norm_fp8, "normalise", (ROWS, ROWS, ROWS[0].clone(), 1.0)),
+    ],
+    ids=["swiglu_fp8", "rms_norm_fp8"],
 )
-def test_short_tracks_take_delays_too(tmp_path: Path, kernel: str, region: str) -> None:
-    command = (sys.executable, "-m", f"instrumented_kernels.{kernel}", "--target", "cpu")
+def test_short_tracks_take_delays_too(
+    tmp_path: Path,
+    kernel: ModuleType,
+    region: str,
+    arguments: tuple[Any, ...],
+) -> None:
     delays = Delays(region, DELAY_NS, {0: ((1, 2),)})
-    record(RecordRequest(command, tmp_path / "run.kprof", is_quiet=True, delays=delays))
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20, delays=delays)
+        kernel.Plan("cpu")(*arguments, recorder=recorder)
+        recorder.close()
     sql = f"SELECT block, duration_ns FROM events WHERE region = '{region}'"
     found = shortest(Trace.open(tmp_path / "run.kprof").query(sql).to_pandas(), "block")
-    assert found.pop(1) >= DELAY_NS > min(found.values())
+    assert found.pop(1) >= DELAY_NS > min(found.values()), found
 
 
 @pytest.mark.usefixtures("takes_delays")

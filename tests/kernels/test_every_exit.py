@@ -130,8 +130,9 @@ def memory(killed: Left, ended: Left, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("memory")
-@pytest.mark.parametrize("is_beside", [False, True])
-@pytest.mark.parametrize("how", ["killed", "ended"])
+@pytest.mark.parametrize(
+    ("how", "is_beside"), [("killed", False), ("killed", True), ("ended", False)]
+)
 def test_recover_can_be_interrupted_at_every_step(
     tmp_path: Path, how: str, is_beside: bool, request: pytest.FixtureRequest
 ) -> None:
