@@ -66,13 +66,6 @@ def test_sizes_of_models(variant: str) -> None:
     assert run_calls(Setting(2, warps_per_block=4, heap_sizes=sizes), calls) == [0, 0]
 
 
-@pytest.mark.amd
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_integers_are_summed_exactly(variant: str) -> None:
-    calls = [Call(8196, dtype, variant, are_integers=True) for dtype in DTYPES]
-    assert run_calls(Setting(4), calls) == [0, 0, 0]
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_schedule_is_right(seed: int, variant: str) -> None:

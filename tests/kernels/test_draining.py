@@ -31,6 +31,10 @@ from replayed import CONTENTS, KERNELS, TRACKS, Graph, emitted, library, new_buf
 __all__ = ["by_hand", "library"]
 
 
+def refuse(*_: object) -> None:
+    raise CaptureError("the disk is full")
+
+
 def assert_whole(trace: Trace, num_records: list[int]) -> None:
     counts = trace.ranks[0].counts
     assert (counts.recorded, counts.dropped) == (emitted(KERNELS, num_records), 0)
@@ -379,9 +383,6 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
     has_refused = threading.Event()
     let_go = kprof.Recorder._let_go
 
-    def refuse(*_: object) -> None:
-        raise CaptureError("the disk is full")
-
     def note_end(self: kprof.Recorder) -> None:
         let_go(self)
         has_refused.set()
@@ -407,9 +408,6 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
 def test_launches_after_the_disk_has_refused_are_counted(
     library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise CaptureError("the disk is full")
-
     with kprof.session(tmp_path / "run.kprof", arena_bytes=ARENA_BYTES) as recorder:
         run_kernel(library, "run_marks", new_buffer(recorder, "run_marks"), 5, seed=0)
         recorder.flush()
@@ -430,9 +428,6 @@ def test_launches_after_the_disk_has_refused_are_counted(
 def test_what_the_disk_refuses_to_the_end_is_recovered_on_another_disk(
     library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_saved: bool
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise CaptureError("the disk is full")
-
     sizes = [5, 1000, 7]
     with monkeypatch.context() as patch:
         with kprof.session(tmp_path / "run.kprof", arena_bytes=ARENA_BYTES) as recorder:

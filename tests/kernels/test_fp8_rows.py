@@ -125,7 +125,7 @@ KERNELS = {
 }
 VARIANTS = {RMS: rms_plans.VARIANTS, SWIGLU: swiglu_plans.VARIANTS}
 CASES = [(name, variant) for name, variants in VARIANTS.items() for variant in variants]
-SHAPES = [(0, 8), (1, 1), (3, 7), (2, 8), (5, 250), (2, 1032), (1, 4104), (7, 64)]
+SHAPES = [(0, 8), (1, 1), (3, 7), (2, 8), (5, 250), (2, 1024), (2, 1032), (1, 4104), (7, 64)]
 
 
 @pytest.mark.amd
