@@ -214,7 +214,7 @@ def test_ranks_that_are_killed_after_the_report_lose_nothing(tmp_path: Path) -> 
     assert {info.rank: len(info.launches) for info in trace.manifest.ranks} == {0: 2, 1: 1}
 
 
-DIAGNOSIS = "rank 1 has not launched call 1 of exchange, in which it sends slot"
+DIAGNOSIS = f"{NOT_LAUNCHED}, in which it sends slot"
 
 
 @contextmanager
