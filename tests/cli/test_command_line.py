@@ -126,21 +126,6 @@ def test_commands_that_are_printed_work_where_kprof_has_no_name(monkeypatch, tmp
     assert program() == "kprof"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        # Neither is read where there is no such bar.
-        ["diff", "no.kprof", "no.kprof", "--fail-on", "nonsense"],
-        ["view", TRACE, "--finding", "nonsense", "--no-open", "--timeout", "0.1"],
-    ],
-    ids=lambda line: line[0],
-)
-def test_what_is_typed_wrong_exits_with_2(kprof, line):
-    result = kprof(*line)
-    assert result.code == 2, result
-    assert result.error_line
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_commands_and_options(shell):
     for typed, expected in (("kprof wai", "waits"), ("kprof export --max", "--max-slices")):

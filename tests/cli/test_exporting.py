@@ -103,10 +103,9 @@ def test_view_without_findings_opens_on_the_busiest_call(kprof, skewed):
 
 
 def test_view_names_the_findings_when_one_is_unknown(kprof, skewed):
-    assert (
-        "unknown finding 'nonsense'; known: "
-        in view(kprof, skewed, "--finding", "nonsense").error_line
-    )
+    result = view(kprof, skewed, "--finding", "nonsense")
+    assert result.code == 2
+    assert "unknown finding 'nonsense'; known: " in result.error_line
 
 
 def test_view_of_an_exported_file_has_no_findings_to_look_up(kprof, small, tmp_path):

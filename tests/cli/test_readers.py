@@ -380,16 +380,18 @@ def test_fail_on_exits_with_3_when_the_bar_is_missed(kprof, small, bar, code):
     json.loads(result.out)
 
 
-def test_an_unknown_bar_is_refused_before_the_run_is_read(kprof, tmp_path):
-    result = kprof("report", tmp_path / "none.kprof", "--fail-on", "foo<1")
+@pytest.mark.parametrize(
+    ("line", "bar", "said"),
+    [
+        (["report", "none.kprof"], "foo<1", "unknown metric 'foo'"),
+        (["report", "none.kprof"], "__import__('os')", "METRIC OPERATOR NUMBER"),
+        (["diff", "none.kprof", "none.kprof"], "nonsense", "nonsense"),
+    ],
+)
+def test_a_bar_that_is_none_is_refused_before_the_run_is_read(kprof, line, bar, said):
+    result = kprof(*line, "--fail-on", bar)
     assert result.code == 2
-    assert "unknown metric 'foo'" in result.error_line
-
-
-def test_an_unreadable_bar_is_one_line(kprof, small):
-    result = kprof("report", small, "--fail-on", "__import__('os')")
-    assert result.code == 2
-    assert "METRIC OPERATOR NUMBER" in result.error_line
+    assert said in result.error_line
 
 
 def test_doctor_knows_every_target_and_extra(kprof):
