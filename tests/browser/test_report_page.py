@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browsing import NEEDS_CHROMIUM, chromium, faults, show, wait_until
+from browsing import NEEDS_CHROMIUM, chromium, show, wait_until
 from kprof import report as reports
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -86,12 +86,6 @@ def test_nothing_is_wider_than_the_window_or_loaded_from_elsewhere(
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.get_log("browser") == []
     assert requested(browser) == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_fault(browser: Any, page: Path, scheme: str) -> None:
-    show(browser, page, scheme=scheme)
-    assert faults(browser) == []
 
 
 def test_colours_follow_the_scheme(browser: Any, page: Path) -> None:

@@ -121,12 +121,6 @@ def raw(seed: int, number: int, folder: Path) -> str:
     raise IndexError("of the code under test")
 
 
-def sentence(seed: int, number: int, folder: Path) -> str:
-    (folder / "made").write_text("in its folder")
-    (folder / "made").rename(folder / "moved")
-    return "fine"
-
-
 def outside_write(seed: int, number: int, folder: Path) -> str:
     (folder.parent / "elsewhere").write_text("outside")
     return "fine"
@@ -173,10 +167,6 @@ def test_the_harness_sees_what_it_looks_for(
     failure = failure_of(case)
     assert failure.startswith("python script.py --seed 5 --only 0\n")
     assert said in failure
-
-
-def test_what_is_as_it_should_be_is_no_failure() -> None:
-    assert failure_of(sentence) == ""
 
 
 # By far more than any command takes: only what would go on for minutes counts here. The bar is in
