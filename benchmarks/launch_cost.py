@@ -7,10 +7,10 @@ Both call `launch` for a kernel of 304 blocks, one after the other in turns, on 
 nothing is run. The least of all repeats is what the code takes, the median what a machine that also
 does other things makes of it.
 
-`whole_programs` are launches as `kprof record --inductor` makes them, without the kernel, beside the
+"Triton" is `kp.buffer` of `kprof.triton`, with reserved chunks. `whole_programs` are launches as `kprof record --inductor` makes them, without the kernel, beside the
 same ones without kprof. They come one after the other ("warm"), or after a look at so many objects
 and so much memory that the caches hold something else, as in a program that does more than launch
-("cold"). Needs torch and Triton.
+("cold"). Both need torch and Triton.
 """
 
 from __future__ import annotations
@@ -53,7 +53,20 @@ def packing(recorder: AnyRecorder, num_launches: int) -> None:
         recorder.launch("recv", num_blocks=304, threads_per_block=256, tracks_per_block=8).packed()
 
 
-WAYS: Final = {"plain": plain, "reserving": reserving, "reserving and packed": packing}
+def in_triton(recorder: AnyRecorder, num_launches: int) -> None:
+    """As the page about Triton does, with reserved chunks."""
+    import kprof.triton as kp
+
+    regions: Any = SimpleNamespace(table=_TABLE)
+    for _ in range(num_launches):
+        kp.buffer("recv", 304, regions, tracks_per_program=8, recorder=recorder)
+
+
+_TABLE: Final = RegionTable.of(["work"])
+_HAS_TRITON: Final = bool(importlib.util.find_spec("torch") and importlib.util.find_spec("triton"))
+WAYS: Final = {"plain": plain, "reserving": reserving, "reserving and packed": packing} | (
+    {"Triton": in_triton} if _HAS_TRITON else {}
+)
 
 
 def time_us(way: Callable[[AnyRecorder, int], None], recorder: AnyRecorder, number: int) -> float:
@@ -158,7 +171,7 @@ def main() -> None:
         "repeats": arguments.repeats,
         "per_launch": measure(arguments.launches, arguments.repeats),
     }
-    if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
+    if _HAS_TRITON:
         figures["whole_programs"] = measure_whole(arguments.repeats)
     harness.show_and_write(figures, arguments.output)
 
