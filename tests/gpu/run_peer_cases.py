@@ -1,6 +1,6 @@
 """Ranks on GPUs that do not make the same calls, devices that are not current, streams that change.
 
-Started under torchrun by test_peers_gpu.py; every case asserts on its own rank.
+Started under torchrun by test_collectives_gpu.py; every case asserts on its own rank.
 """
 
 from __future__ import annotations

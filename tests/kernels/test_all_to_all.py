@@ -1,8 +1,13 @@
-"""The all-to-all on the CPU target: right on every case that it must handle, under many interleavings."""
+"""The all-to-all on the CPU target: right on every case that it must handle, under many interleavings. The rules of
+signals.h, each broken on purpose: what it then does wrong is seen, so the rule is needed.
+
+The missing fences are seen by ThreadSanitizer only (tests/native/test_sanitizers.py).
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +18,7 @@ from thread_ranks import ThreadGroup, run_threads
 from waits import waited_s
 from widths import SEEDS, WARP_WIDTHS
 
+from changed_kernels import breaking
 from combinations import all_pairs
 from delivery import dispatched
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
@@ -68,8 +74,6 @@ CASES = {
     "four warps": Run(SMALL, 2, warps_per_block=4),
     "more warps than parts of a row": Run(Problem(8, 2, 600, 2), 2, grid=9),
 }
-
-
 VARIANTS = ["rank_flags", "token_flags", "fused", "balanced", "pipelined"]
 
 
@@ -166,7 +170,11 @@ def test_hundreds_of_calls_with_a_slow_rank_and_no_barrier(variant: str) -> None
 GOOD = make_inputs(SMALL, 4, 1)
 OUT_OF_RANGE = GOOD.indices.clone().index_fill_(1, torch.tensor([0]), 8)
 REPEATED = GOOD.indices.clone()
+
+
 REPEATED[2, 1] = REPEATED[2, 0]
+
+
 TOO_MANY = make_inputs(SMALL, 7, 1)
 BAD_INPUTS = {
     "index out of range": (replace(GOOD, indices=OUT_OF_RANGE), "indices must lie in 0 .. 7"),
@@ -213,3 +221,81 @@ def test_ranks_with_different_shapes_are_refused() -> None:
 
     with pytest.raises(ValueError, match="they must be equal"):
         run_threads(2, work)
+
+
+RUSHED = Problem(num_experts=8, top_k=3, hidden=8192, max_tokens=32)
+WIDE = Problem(num_experts=8, top_k=3, hidden=512, max_tokens=8)
+NUM_CALLS = 12
+# A fault shows when a rank is ahead at the right moment, which is up to the scheduler: it is looked for until it shows.
+MOST_ROUNDS = 300
+MOST_SEEDS = 300
+
+
+def rushing_inputs(rank: int, call: int) -> Inputs:
+    """Rank 1 is busy with itself. Rank 0 has nothing in every other call, and is then a call ahead of rank 1."""
+    num_tokens = 0 if rank == 0 and call % 2 == 0 else RUSHED.max_tokens
+    inputs = make_inputs(RUSHED, num_tokens, 100 * call + rank)
+    of_rank_1 = torch.tensor([4, 5, 7], dtype=torch.int32).repeat(num_tokens, 1)
+    return Inputs(inputs.x, of_rank_1, inputs.weights)
+
+
+def rows_too_many(
+    *broken: str,
+    is_enough: Callable[[int], bool] = lambda _: True,
+    timeout_s: float = 60.0,
+) -> int:
+    """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them. Makes NUM_CALLS calls, and as
+    many again until these rows are enough."""
+
+    def work(group: ThreadGroup) -> int:
+        options = Run(RUSHED, 2).options()
+        plan = breaking(Plan, *broken)(
+            group, RUSHED, variant="token_flags", grid=2, timeout_s=timeout_s, options=options
+        )
+        surplus = 0
+        prepared = [rushing_inputs(group.rank, call) for call in range(NUM_CALLS)]
+        for _ in range(MOST_ROUNDS):
+            group.barrier()
+            for call, inputs in enumerate(prepared):
+                plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
+                if group.rank == 1:
+                    sent = RUSHED.top_k * RUSHED.max_tokens * (1 + call % 2)
+                    surplus += max(0, int(dispatched(plan).num_rows.sum()) - sent)
+            if is_enough(group.all_gather(surplus)[1]):
+                break
+        plan.wait()
+        plan.close()
+        return surplus
+
+    return run_threads(2, work)[1]
+
+
+def test_a_rank_that_is_a_call_ahead_disturbs_nobody() -> None:
+    assert rows_too_many() == 0
+
+
+def test_with_one_buffer_a_call_receives_rows_of_the_next() -> None:
+    assert rows_too_many("two buffers", is_enough=lambda surplus: surplus > 0) > 0
+
+
+def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
+    """Two buffers hide it: a flag of the same parity is two calls older or this one. So both rules are broken
+    here."""
+    with pytest.raises(PeerTimeoutError, match=r"waited \d+\.\d s for rank"):
+        rows_too_many("two buffers", "peers may be ahead", is_enough=lambda _: False, timeout_s=1.0)
+
+
+def shows_a_fault(run: Run) -> bool:
+    """Wrong values, or a rank that waits for what was overtaken."""
+    try:
+        return sum(result.num_wrong for result in run_ranks(run)) > 0
+    except PeerTimeoutError:
+        return True
+
+
+@pytest.mark.parametrize("variant", ["token_flags", "pipelined"])
+def test_without_a_warp_sync_a_flag_is_ahead_of_the_row(variant: str) -> None:
+    right = Run(WIDE, 2, variant, num_calls=20, seed=1)
+    assert not shows_a_fault(right)
+    faulty = replace(right, broken=("warp sync",), timeout_s=2.0)
+    assert any(shows_a_fault(replace(faulty, seed=seed)) for seed in range(1, 1 + MOST_SEEDS))
