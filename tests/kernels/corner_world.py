@@ -46,7 +46,7 @@ def play_corner(
     return Seen(first, START_NS // 2 + np.rint(host).astype(np.int64)), Seen(second, None)
 
 
-def calibrate(
+def calibrate_pair(
     world: World, true_ns: int, lanes: tuple[Lane, Lane] = (Lane(), Lane())
 ) -> OffsetSample:
     """One calibration of two ranks: the ping-pong, and a millisecond later their host."""
