@@ -171,6 +171,13 @@ def test_a_filter_that_leaves_nothing_is_named_and_fails_where_that_is_asked(
     assert f"The capture holds no events: {said}\n" in ended.stdout
 
 
+def test_what_does_not_fit_is_counted_to_the_last_event(tmp_path):
+    run = tmp_path / "run.kprof"
+    assert run_kprof(arguments(run, "returns", arena="14KiB")).returncode == 0
+    check_kept(run, {0: 3})
+    assert Capture.open(run).manifest.ranks[0].counts.dropped > 0
+
+
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[[str], Recording]]:
     under_way: list[Recording] = []
