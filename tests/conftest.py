@@ -58,11 +58,11 @@ def pytest_collection() -> Iterator[None]:
 
 
 # Of tests that take many seconds, each commit runs one in so many.
-DEAR_EVERY = 4
+DEAR_EVERY = 5
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what another commit tries, by a hash of the commit: where all tests run, three in four
+    """Leave out what another commit tries, by a hash of the commit: where all tests run, four in five
     of those in dear.txt; of a test that is marked `sampled(n)`, all but its first case and one in n
     of the others. KPROF_TEST_EVERY gives n for all. Who names a case gets it."""
     if any("[" in argument for argument in config.args):
@@ -108,7 +108,7 @@ def dear_tests() -> list[str]:
 
 
 def left_out_of(dear: list[str], commit: str) -> set[str]:
-    """All but one of every four neighbours, which cost about as much: so do all commits then."""
+    """All but one of every few neighbours, which cost about as much: so do all commits then."""
     groups = [dear[i : i + DEAR_EVERY] for i in range(0, len(dear), DEAR_EVERY)]
     chosen = [zlib.crc32(f"{commit} {group[0]}".encode()) % DEAR_EVERY for group in groups]
     return {

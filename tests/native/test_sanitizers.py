@@ -126,7 +126,7 @@ PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "amd"]
 PYTEST += ["-k", f"not ({' or '.join(OF_VALUES_ALONE)})"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("files", KERNEL_TESTS, ids=" ".join)
 def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
     files: tuple[str, ...],
