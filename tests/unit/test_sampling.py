@@ -57,7 +57,7 @@ def test_a_commit_tries_a_share_and_many_commits_try_all(
     assert set.intersection(*of_commits) == {"plain", "sampled[0]"}
     assert set.union(*of_commits) == set(NAMES)
     num_dear = sum(len(names.intersection(DEAR)) for names in of_commits) / len(COMMITS)
-    assert 0.2 < num_dear / len(DEAR) < 0.3
+    assert num_dear / len(DEAR) == pytest.approx(1 / conftest.DEAR_EVERY, abs=0.05)
 
 
 def test_a_dear_fixture_decides_for_all_tests_that_wait_for_it(
