@@ -64,12 +64,16 @@ DEAR_EVERY = 5
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what another commit tries, by a hash of the commit: where all tests run, four in five
     of those in dear.txt; of a test that is marked `sampled(n)`, all but its first case and one in n
-    of the others. KPROF_TEST_EVERY gives n for all. Who names a case gets it."""
+    of the others. KPROF_TEST_EVERY gives n for all. Who names a case gets it. Those in dear.txt are
+    slow tests."""
+    dear = dear_tests()
+    for item in items:
+        if _decides(item, dear) in dear:
+            item.add_marker("slow")
     if any("[" in argument for argument in config.args):
         return
     given, commit = os.environ.get("KPROF_TEST_EVERY"), _commit()
     are_all = all(Path(each).resolve() == Path(__file__).parent for each in config.args)
-    dear = dear_tests()
     left_out = left_out_of(dear, commit) if are_all and given is None else set()
     seen: set[str] = set()
 

@@ -75,10 +75,10 @@ def test_both_clocks_agree_on_spans_over_ten_microseconds(num_spans: int) -> Non
     assert decoder.tally.counts.unknown_region == decoder.tally.counts.dropped == 0
     undisturbed = events[events["payload"] > 0]
     assert len(undisturbed) > num_spans / 2
-    # The two clocks are read one after the other at both ends: what lies between the readings is
-    # allowed, no more.
+    # The two clocks are read one after the other at both ends: what lies between the readings, 60 ns
+    # on a fast core, is allowed, and no more than 1 % of a span.
     difference = undisturbed["duration_ns"] - undisturbed["payload"]
-    assert np.abs(difference).median() <= 100
+    assert np.abs(difference).median() <= 200
     assert (np.abs(difference) <= 1000).mean() > 0.9
     assert decoder.cycle_clock is not None
     assert decoder.cycle_clock.cycles_per_second > 1e8

@@ -74,6 +74,7 @@ def test_links_and_processors() -> None:
     assert processors["ceiling_share"].tolist() == [1.0, 2000 / 120 / 100]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "copy_gb_s", "peer_gb_s"),
     [
@@ -95,6 +96,7 @@ def test_without_a_measurement_ceilings_are_those_of_the_data_sheet(
     assert ceilings["put"] == pytest.approx(peer_gb_s, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_bytes", "words"),
     [
@@ -110,6 +112,7 @@ def test_a_kernel_that_only_works_is_compared_with_its_device(num_bytes: int, wo
     assert found.headline == f"Nothing stands out: blocks do useful work 100 % of the time; {words}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", [None, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0)])
 def test_the_report_shows_them(measured: Ceilings | None) -> None:
     from rich.console import Console

@@ -28,6 +28,7 @@ RECORDED = [
 ]
 
 
+@pytest.mark.slow
 def test_messages_put_ranks_onto_one_clock(tmp_path: Path) -> None:
     path = Writer(4).exchange(0, 1, 2, 3).write(tmp_path / "run.kprof")
     assert read_manifest(path).alignment is None
@@ -89,6 +90,7 @@ def test_a_wrong_pairing_is_named_and_changes_nothing(tmp_path: Path) -> None:
     assert (path / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_clock_is_replaced_only_by_force_and_another_capture_leaves_it(tmp_path: Path) -> None:
     path = Writer(2).exchange(0, 1).write(tmp_path / "run.kprof")
     align(path)
@@ -155,6 +157,7 @@ def test_an_imported_trace_of_eight_ranks_is_aligned_by_its_collectives(tmp_path
     assert Trace.open(path).is_on_one_clock
 
 
+@pytest.mark.slow
 def test_a_finding_about_imported_ranks_is_on_one_clock_once_they_are_aligned(
     tmp_path: Path,
 ) -> None:

@@ -46,6 +46,7 @@ def assert_within_bounds(world: World, alignment: Alignment) -> None:
         assert error <= alignment.bound_between_ns(*pair), pair
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, 200, 20))
 def test_injected_clocks_are_aligned_within_the_bound(first_seed: int) -> None:
     bounds = []

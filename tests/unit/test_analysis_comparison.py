@@ -358,6 +358,7 @@ def test_few_launches_are_unclear_not_changed() -> None:
     assert ", but 3 calls against 3 " in reports.build_diff(warm[:1], warm[1:]).verdict
 
 
+@pytest.mark.slow
 def test_kernels_that_have_nothing_in_common_are_refused() -> None:
     def run(kernel: str, *regions: str) -> Trace:
         return regions_run(*regions, kernel=kernel)

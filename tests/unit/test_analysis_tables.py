@@ -257,6 +257,7 @@ def test_a_single_rank_needs_no_alignment() -> None:
     assert analysis.efficiency(Summary.of(build.trace()))["parallel_efficiency"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "analyse",
     [
@@ -282,6 +283,7 @@ def test_an_interrupted_summary_is_made_again() -> None:
     assert analysis.imbalance(Summary.of(trace), "rank")["work_ns"].tolist() == [150, 70]
 
 
+@pytest.mark.slow
 def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     build = builder(3)
     for rank in range(3):

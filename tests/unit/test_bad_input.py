@@ -124,6 +124,7 @@ def of_two_ranks(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, world_size=2, missing_ranks=(1,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "blocks"), [(DoubtKind.ONE_RANK, 4), (DoubtKind.ONE_BLOCK, 1)], ids=str
 )
@@ -164,6 +165,7 @@ def test_a_run_on_too_few_cores_opens_without_any_time() -> None:
 BARRIER = 'REGION(R_WORK, "work", compute)\nREGION(R_MEET, "meet", sync)\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "is_said"), [("cuda", True), ("cpu", False)])
 def test_blocks_that_take_turns_on_a_core_say_nothing_about_a_barrier(
     target: str, is_said: bool

@@ -70,6 +70,7 @@ def test_ranks_that_left_out_different_calls_have_the_others_in_common() -> None
     }
 
 
+@pytest.mark.slow
 def test_time_in_which_calls_were_left_out_is_not_between_launches() -> None:
     kernels = ["gemm", "gemm", "reduce"] * 10
     whole, with_gap = (build(run_of(kernels, gap_before=at)) for at in (-1, 15))

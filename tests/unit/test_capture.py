@@ -154,6 +154,7 @@ def test_a_rank_file_that_the_manifest_lists_and_that_is_gone_is_named(run):
         Capture.open(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 3, 100, -1, -8, -50])
 def test_a_truncated_parquet_file_is_found_on_opening(run, keep):
     path = run / "rank-00001.parquet"

@@ -192,6 +192,7 @@ def test_a_fit_through_a_torn_anchor_ends_and_says_how_wrong_it_is() -> None:
     assert fitted.error_ns > 1e9
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.integers(0, 1 << 32), st.integers(1, 400), st.integers(1, 62), st.integers(1, 4))
 def test_time_never_runs_backwards_whatever_the_anchors_say(

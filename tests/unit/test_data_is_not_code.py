@@ -43,6 +43,7 @@ def offences(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_source_evaluates_anything():
     found = {str(file): offences(file.read_text(encoding="utf-8")) for file in SOURCES}
     assert len(found) > 30

@@ -119,6 +119,7 @@ def test_a_place_that_is_no_cause_is_promised_to_be_none() -> None:
     assert float(shown_of(tried, tried.promised_ns).mean()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("facts", "why"),
     [

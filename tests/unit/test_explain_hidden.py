@@ -87,6 +87,7 @@ def test_it_is_named_and_nothing_else(what: str) -> None:
     assert found[0].share > 0.2 or not what.startswith("one link, where")
 
 
+@pytest.mark.slow
 # Two blocks that took long in one of five calls; one in a block with little else; three blocks.
 @pytest.mark.parametrize(("number", "seed"), [(116, 2026112220), (1851, 2026112720), (367, 1)])
 def test_spikes_of_a_balanced_run_are_no_causes(number: int, seed: int) -> None:

@@ -52,6 +52,7 @@ def is_gain(finding: Finding, run: Machine, without: Machine) -> bool:
     return finding.gain_ns == pytest.approx(gain, rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_slow_network_interface_is_named_beside_a_network_that_is_slower() -> None:
     run = run_of(lambda source, other: network(source, other) * (2.5 if source == 2 else 1))
     first, *others = findings_on_two_hosts(run)
@@ -60,6 +61,7 @@ def test_a_slow_network_interface_is_named_beside_a_network_that_is_slower() -> 
     assert is_gain(first, run, run_of(network))
 
 
+@pytest.mark.slow
 def test_a_network_that_is_slower_is_no_fault_and_gains_all_of_it() -> None:
     run = run_of(network)
     (only,) = findings_on_two_hosts(run)
@@ -68,6 +70,7 @@ def test_a_network_that_is_slower_is_no_fault_and_gains_all_of_it() -> None:
     assert is_gain(only, run, run_of(equal))
 
 
+@pytest.mark.slow
 def test_of_two_links_between_hosts_only_one_that_is_slower_than_the_other_is_a_fault() -> None:
     ring = partial(run_of, body=bodies.chain(8, 4, Plant()), seed=62)
     (only,) = findings_on_two_hosts(ring(network))
@@ -124,6 +127,7 @@ def test_a_network_that_is_slow_one_way_is_named_that_way() -> None:
     assert is_gain(only, slow, without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1.3, 2.8])
 def test_a_network_that_is_as_slow_as_most_is_silent(times: float) -> None:
     slower = run_of(lambda s, d: 3000 * (times if s // 4 != d // 4 else 1))
@@ -135,6 +139,7 @@ def noisy(travel: Travel) -> Travel:
     return lambda source, other: travel(source, other) * float(np.exp(random.normal(0, 0.08)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [4, 8])
 @pytest.mark.parametrize(("links", "are_all"), [(((3, 2),), False), (((-1, 2),), True)])
 def test_a_slow_link_that_hides_the_others_into_its_rank_is_not_all_of_them(
@@ -197,6 +202,7 @@ def test_links_that_all_ranks_use_in_a_step_that_sends_more_are_not_slow() -> No
     assert find(Summary.of(cube(lambda _source, _other: 1.0).trace())).findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", [(0, 1), (2, 6)])
 def test_a_link_slower_than_others_of_its_step_is_named_alone(slow: tuple[int, int]) -> None:
     run = cube(lambda *link: 3.0 if link == slow else 1.0)

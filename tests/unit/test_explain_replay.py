@@ -50,6 +50,7 @@ def test_the_unedited_replay_hits_every_measured_end(seed: int) -> None:
     assert_exact(replay_of(simulate(draw_scenario(np.random.default_rng([2, seed]))).trace()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", [*TOPOLOGIES, *HELD_BACK])
 def test_undoing_a_slow_block_gives_the_run_without_it(topology: str) -> None:
     slow = Cause(Kind.SLOW, 3.0, (1.0, 1.0, 0.0), ranks=(1,), blocks=(2,))
@@ -136,6 +137,7 @@ def _ends_without_cause(scenario: Scenario) -> tuple[Replay, np.ndarray, np.ndar
     return replay, replay.span_ends(edit), other.graph.spans.end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["ring", "halo", "butterfly"])
 def test_any_free_place_is_taken_by_the_next_block(topology: str) -> None:
     """Without its cause a slow block ends before others do, and the next block takes its place."""

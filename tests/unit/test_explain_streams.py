@@ -238,6 +238,7 @@ def test_who_begins_after_its_own_end_is_not_late_whatever_the_pauses_are() -> N
     assert explain_trace(run_on(8, split).trace()).findings == ()
 
 
+@pytest.mark.slow
 def test_a_rank_with_a_slow_send_that_launches_late_has_two_causes() -> None:
     """Each has its own gain: whatever makes the host late does not make the kernel slow."""
 

@@ -189,6 +189,7 @@ def test_warps_are_under_the_role_that_takes_most_of_their_time(exported: Export
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", By)
 @pytest.mark.parametrize("suffix", [".pftrace", ".json"])
 def test_every_grouping_has_the_same_slices_and_flows(

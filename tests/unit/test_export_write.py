@@ -81,6 +81,7 @@ def test_a_directory_as_output(tmp_path: Path) -> None:
         write(small_trace(), folder, force=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
 def test_a_full_disk_leaves_nothing_new_and_the_old_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -194,6 +195,7 @@ JOINED, READ = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [[JOINED], [READ], [JOINED, READ]])
 def test_what_is_joined_and_read_in_parts_is_the_same(
     parts: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -314,6 +316,7 @@ def test_a_trace_that_is_merged_as_a_whole_names_no_length(tmp_path: Path) -> No
     assert "spans of at most 16 ns were merged" in many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 def test_a_table_that_was_exported_can_be_imported(suffix: str, tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, 2)

@@ -98,6 +98,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is imported for the first time below would be known there only.
     kprof.analysis.all_metrics()
@@ -113,6 +114,7 @@ def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row["work_ns"] for row in tables["busiest_launch"]] == [work["work_ns"].max()]
 
 
+@pytest.mark.slow
 def test_a_kind_of_finding_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "halved.py").write_text(KIND)
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])

@@ -277,6 +277,7 @@ def choices(sends: list[int], waits: list[int]) -> list[list[int]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(
@@ -321,6 +322,7 @@ def test_what_is_joined_is_what_every_possible_order_agrees_on(slots: Any, is_lo
 NUMBERS = st.lists(st.integers(0, 40), max_size=5, unique=True).map(sorted)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6), st.booleans())
 def test_within_a_block_the_last_of_all_sends_released_a_wait(slots: Any, is_lossy: bool) -> None:

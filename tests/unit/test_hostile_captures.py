@@ -79,6 +79,7 @@ def refusal(run: Path) -> str:
 INJECTION = "x, (SELECT 1) AS y FROM raw_events); COPY (SELECT 1) TO 'manifest.json'; --"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -199,6 +200,7 @@ def test_bytes_that_are_read_for_a_time_are_refused_in_a_sentence(run):
         Trace.open(run).select(time_ns=(0, 1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [MANIFEST_NAME, "rank-00000.parquet"])
 @pytest.mark.parametrize(
     "kind", ["pipe", "directory", "device", "link outside", "broken link", "loop"]
@@ -293,6 +295,7 @@ def test_a_query_is_one_select(run, statement):
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

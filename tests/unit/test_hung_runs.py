@@ -228,6 +228,7 @@ def test_both_traces_show_it_and_their_arrows_are_the_same(
     assert (found["ph"], found["dur"], found["args"]["slot"]) == ("X", IDLE_NS / 1e3, 1)
 
 
+@pytest.mark.slow
 def test_the_viewer_opens_on_it(hung: Capture, tmp_path: Path) -> None:
     trace = Trace.open(hung)
     summary = write(trace, tmp_path / "run.pftrace")
@@ -261,6 +262,7 @@ def of_waits_in_a_block() -> tuple[TraceBuilder, HangNote]:
     return build, HangNote(IDLE_S, ROOT, "never_sent", (HungCall("kernel", 1),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [analysis.barrier_waits, role_waits])
 def test_tables_of_meetings_and_roles_leave_out_calls_that_hung(
     table: Callable[[Summary], Any],
@@ -302,6 +304,7 @@ def test_where_every_call_hung_tables_of_waits_are_empty() -> None:
     assert "7 waits" in left_out(hung_waits(summary))
 
 
+@pytest.mark.slow
 def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) -> None:
     report = reports.build(Trace.open(hung))
     assert report.verdict == f"{HUNG}: {ROOT}"
@@ -319,6 +322,7 @@ def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) 
     assert page.count("What follows is about the calls that finished.") == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() -> None:
     build = exchange()
     calls = (HungCall("kernel", 0), HungCall("kernel", 1))

@@ -232,6 +232,7 @@ def test_a_damaged_pickle_is_one_error(tmp_path, seed):
 ENTRY = b"}(\x8c\x0dprocess_group\x8c\x010\x8c\x01a\x86\x8c\x0eprofiling_name\x8c\x03sumu"
 
 
+@pytest.mark.slow
 def test_many_marks_take_linear_time(tmp_path):
     """Each close looked through all marks: hours."""
     path = tmp_path / "dump"
@@ -364,6 +365,7 @@ def test_a_file_that_costs_more_than_it_holds_is_one_sentence(
     assert not (tmp_path / "run.kprof").exists()
 
 
+@pytest.mark.slow
 def test_a_name_is_kept_once_for_all_its_kernels(tmp_path: Path) -> None:
     """A join gave each of 20,000 kernels its own copy of a name of 900 kB: 18 GB."""
     (path,) = nsys.make(tmp_path)
@@ -378,6 +380,7 @@ def test_a_name_is_kept_once_for_all_its_kernels(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_one_long_name_does_not_make_all_names_long(tmp_path: Path) -> None:
     """Numpy's strings are all as long as the longest: these took 160 GB."""
     path = tmp_path / "events.csv"

@@ -19,6 +19,7 @@ ABOVE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other() -> None:
     """In all of kprof, but for `import kprof`, which everybody may ask for the version."""
     graph = {name: imported - {"kprof"} for name, imported in import_graph("kprof").items()}

@@ -207,6 +207,7 @@ def test_a_plain_table(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("none", ["", "-1"])
 def test_a_region_may_have_no_peer(none: str, tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
@@ -360,6 +361,7 @@ def test_what_was_exported_as_chrome_json_can_be_imported(tmp_path: Path) -> Non
     assert rows(again.path, "start_ns, duration_ns") == rows(first.path, "start_ns, duration_ns")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pids", "ranks"),
     [
@@ -455,6 +457,7 @@ def test_a_line_of_pipestrace_whose_mark_is_damaged_is_counted(tmp_path, mark):
     assert sum(summary.left_out.values()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["03", "0X3", "0x3", "3", "003"])
 def test_a_number_of_npkit_is_read_as_c_has_it(tmp_path, code):
     files = foreign_files.modules()["npkit"].make(tmp_path)

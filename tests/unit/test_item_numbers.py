@@ -48,6 +48,7 @@ def found_by(
     return analysis.find(Summary.of(machine.trace()))
 
 
+@pytest.mark.slow
 def test_more_items_are_named_with_their_numbers_even_where_they_cost_too_little() -> None:
     more = Cause(Kind.MORE_ITEMS, 1.0, (1.0,) * 3, ranks=(3,))
     (finding,) = found_in(3, more).findings
@@ -86,6 +87,7 @@ def test_waiting_for_a_slow_rank_more_often_gives_it_no_more_items() -> None:
     assert "rank 5 " in found.headline.lower()
 
 
+@pytest.mark.slow
 def test_ranks_inside_a_plane_have_more_neighbors_and_not_more_items() -> None:
     body = bodies.halo(4, 2, 5, bodies.Plant(), 6)
     found = found_by(body, num_ranks=8, num_blocks=5, num_calls=8)
@@ -187,6 +189,7 @@ def test_calls_of_five_sizes_give_no_rank_more_items_but_the_one_that_has() -> N
     assert [(finding.kind.name, finding.ranks) for finding in found] == [("uneven_work", (2,))]
 
 
+@pytest.mark.slow
 def test_of_calls_of_five_sizes_a_third_may_be_of_the_larger_ones() -> None:
     """Every call does five steps, and keeps so many of them."""
     sizes = [2, 2, 2, 2, 2, 2, 1, 5, 2, 3, 1, 4, 2, 5, 1, 3, 2, 1, 3]
@@ -224,6 +227,7 @@ def test_a_block_that_takes_the_longest_tile_from_a_counter_has_more_items() -> 
     assert finding.share > 0.5
 
 
+@pytest.mark.slow
 def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:
     findings = analysed("all_to_all-balanced-4xH200-skew3").found.findings
     assert findings[0].sentence.startswith("combine/reduce runs on only 11-32 of 132 blocks; ")
@@ -266,6 +270,7 @@ def on_one_cpu_rank() -> Trace:
     return with_ranks(trace, with_rank_fields(trace, target="cpu", num_cores=8).ranks[:1])
 
 
+@pytest.mark.slow
 def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_other_rank() -> None:
     report = reports.build(on_one_cpu_rank())
     (finding,) = report.findings
@@ -288,6 +293,7 @@ def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() ->
     assert "unexplained: in no region" not in screen
 
 
+@pytest.mark.slow
 def test_the_matrix_says_which_waits_are_not_in_it() -> None:
     report = reports.build_from(analysed("all_reduce-oneshot_lock-4xH200").summary)
     locked = report.tables["waits_by_region"].set_index("region").loc["lock/acquire", "wait_ns"]
@@ -299,6 +305,7 @@ def test_the_matrix_says_which_waits_are_not_in_it() -> None:
 GEMM_AND_REDUCE = 'REGION(G, "gemm", compute)\nREGION(R, "reduce", compute)'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_blocks_that_have_a_region_to_themselves_are_no_fault(is_slow: bool) -> None:
     """Four of 16 blocks reduce, with as many items each: so the kernel was written. What is a fault
@@ -395,6 +402,7 @@ def test_a_cold_start_may_come_in_every_fourth_call() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_calls", [4, 12])
 def test_few_long_events_in_every_call_are_found(num_calls: int) -> None:
     """Two of 320 events of a call, elsewhere each time, take 4 us in place of 1, and the call 11 in place
@@ -410,6 +418,7 @@ def test_few_long_events_in_every_call_are_found(num_calls: int) -> None:
     assert [finding.region for finding in found] == ["add"] * (num_calls == 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slow_turns", "num_turns", "named"),
     [
@@ -442,6 +451,7 @@ def test_most_blocks_are_not_slower_than_the_few_at_the_edges(num_slow: int) -> 
     assert [len(finding.blocks) for finding in found] == [3] * (num_slow == 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_across", [True, False])
 def test_reads_from_another_host_are_slower_and_no_slow_events(is_across: bool) -> None:
     """Each of eight ranks on two hosts reads from all others. It takes 2.2 times as long from the other

@@ -117,6 +117,7 @@ def recorded(arch: str, threads: int, kernel: KernelResources) -> Trace:
     return with_ranks(trace, infos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "threads", "taken", "blocks", "occupancy", "limited_by"),
     [
@@ -164,6 +165,7 @@ def test_what_is_unknown_is_empty(arch: str, threads: int) -> None:
         assert "nan" not in text.lower().replace("nanosecond", "")
 
 
+@pytest.mark.slow
 def test_all_forms_of_the_report_have_them_and_none_where_nobody_said_anything() -> None:
     report = reports.build(recorded("sm_90", 256, KernelResources("kernel", 64, 12, 4096)))
     for text in texts(report):

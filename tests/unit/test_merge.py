@@ -29,6 +29,7 @@ def events(path: Path) -> list[tuple[int, ...]]:
     return [tuple(row) for row in frame.to_numpy().tolist()]
 
 
+@pytest.mark.slow
 def test_parts_in_any_order_are_the_whole(whole: Path, tmp_path: Path) -> None:
     first, second = parts_of(whole, [2, 0], [3, 1])
     merged = merge([second, first], tmp_path / "run.kprof")
@@ -39,6 +40,7 @@ def test_parts_in_any_order_are_the_whole(whole: Path, tmp_path: Path) -> None:
     assert worst_error_ns(merged.path, [0, 1, 2, 3]) <= found.alignment.widest_bound_ns < 8000
 
 
+@pytest.mark.slow
 def test_a_calibration_of_all_ranks_is_kept(whole: Path, tmp_path: Path) -> None:
     known = align(whole).alignment
     first, second = parts_of(whole, [0, 1], [2, 3])
@@ -47,6 +49,7 @@ def test_a_calibration_of_all_ranks_is_kept(whole: Path, tmp_path: Path) -> None
     assert merge([first, second], tmp_path / "run.kprof").manifest.alignment == known
 
 
+@pytest.mark.slow
 def test_a_host_that_is_missing_is_named_and_the_rest_opens(whole: Path, tmp_path: Path) -> None:
     first, _, third = parts_of(whole, [0], [1, 2], [3])
     merged = merge([third, first], tmp_path / "run.kprof")
@@ -55,6 +58,7 @@ def test_a_host_that_is_missing_is_named_and_the_rest_opens(whole: Path, tmp_pat
     assert trace.frame("SELECT DISTINCT rank FROM events ORDER BY 1")["rank"].tolist() == [0, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["changed", "cut", "removed"])
 def test_a_rank_with_a_damaged_file_is_left_out_and_named(
     how: str, whole: Path, tmp_path: Path
@@ -95,6 +99,7 @@ def test_parts_of_different_runs_are_refused(whole: Path, tmp_path: Path) -> Non
         merge([first, other], tmp_path / "run.kprof")
 
 
+@pytest.mark.slow
 def test_an_output_is_replaced_only_by_force(whole: Path, tmp_path: Path) -> None:
     parts = parts_of(whole, [0, 1], [2, 3])
     merge(parts, tmp_path / "run.kprof")

@@ -24,6 +24,7 @@ def world_of(name: str, seed: int) -> World:
     return CLASSES[name](np.random.default_rng([33, list(CLASSES).index(name), seed]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_truth_is_within_the_bound_of_every_pair(name: str) -> None:
     for seed in range(3):
@@ -34,6 +35,7 @@ def test_the_truth_is_within_the_bound_of_every_pair(name: str) -> None:
             assert 0 < error <= alignment.bound_between_ns(*pair) < 120_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["even", "bursts", "collective"])
 def test_messages_joined_with_each_others_ends_are_refused_by_name(name: str) -> None:
     for seed in range(3):
@@ -106,6 +108,7 @@ def test_a_limit_that_many_others_outweigh_is_met() -> None:
     assert near.margins(keep_away(near, np.zeros((2, 2)))).min() >= 0
 
 
+@pytest.mark.slow
 def test_wide_bounds_are_no_contradiction() -> None:
     """Their middle drifted by more than clocks do, and was taken for how they drift."""
     world = World(np.random.default_rng(0), num_ranks=32, length_ns=1e9)

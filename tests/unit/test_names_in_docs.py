@@ -42,6 +42,7 @@ WORD = re.compile(r"--[a-z][a-z-]+|\w+")
 DOCSTRING = re.compile(r'^\s*"""(.*?)"""', re.M | re.S)
 
 
+@pytest.mark.slow
 def test_names_in_back_ticks_exist() -> None:
     unknown = [
         f"{where}: {name}"

@@ -18,12 +18,14 @@ from recorded import analysed
 from synthetic import TraceBuilder
 
 
+@pytest.mark.slow
 def test_ranks_that_start_late_in_turn_are_named_with_their_calls() -> None:
     first = analysed("all_reduce-oneshot-2xH200-torch_profiler").found.findings[0]
     assert first.sentence.startswith("Rank 1 starts late in 7 of 20 calls, rank 0 in 5; fixing it ")
     assert any("Ranks 0, 1 wait for each other in wait" in detail for detail in first.details)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "design"),
     [
@@ -54,6 +56,7 @@ def test_a_limit_in_the_headline_has_a_picture_and_a_place_in_the_trace(
     assert "Nothing stands out" not in screen
 
 
+@pytest.mark.slow
 def test_items_have_the_names_of_their_regions() -> None:
     found = analysed("all_to_all-token_flags-4xH200-skew3-264blocks").found.findings
     (uneven,) = [f for f in found if f.kind.name == "uneven_work"]

@@ -122,6 +122,7 @@ def test_a_rank_that_ends_names_the_part_that_it_cannot_read(tmp_path: Path) -> 
         writer.finish(TraceBuilder("", 1).manifest().ranks[0])
 
 
+@pytest.mark.slow
 def test_a_part_of_more_launches_than_parquet_expects_is_read(tmp_path: Path) -> None:
     """A footer of 100 MB and more: the launches of a long run."""
     writer = PartWriter(tmp_path, 0)

@@ -97,6 +97,7 @@ def test_slow_links_of_a_rail_are_named() -> None:
     assert finding.fact.startswith("Transfers on 8 links of rail 3 are")
 
 
+@pytest.mark.slow
 def test_ranks_of_one_host_or_of_a_part_of_one_are_ranks() -> None:
     for trace in (run(16, slow=range(8, 16)), on_hosts(run(16, slow=range(8, 15)))):
         finding = first_finding(trace)
@@ -151,6 +152,7 @@ def test_a_rail_is_a_network_interface_where_they_are_known() -> None:
     assert one_unknown.rail_names == ("rail 0", "rail 1", "rail 2")
 
 
+@pytest.mark.slow
 def test_hosts_and_rails_have_a_table() -> None:
     trace = on_hosts(run(32, slow=range(8, 16)))
     table = hosts_and_rails(Summary.of(trace)).set_index("name")

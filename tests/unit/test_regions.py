@@ -256,6 +256,7 @@ def test_regions_that_differ_by_their_place_are_one(header: Path) -> None:
     assert merged.id_maps[0] == merged.id_maps[1]
 
 
+@pytest.mark.slow
 def test_a_finding_says_its_line() -> None:
     """In the terminal on a line of its own, in Markdown behind how much it saves."""
     trace = simulate(Plant(heavy_blocks={(4, 7): 4.0}))
@@ -278,6 +279,7 @@ def with_place(table: RegionTable, name: str, where: str) -> RegionTable:
     return RegionTable(tuple(regions), table.flows)
 
 
+@pytest.mark.slow
 def test_reports_and_sql_say_where(header: Path, tmp_path: Path) -> None:
     table = RegionTable.from_header(header)
     build = TraceBuilder(table, num_ranks=1)

@@ -98,6 +98,7 @@ def test_who_enters_a_barrier_last_is_whom_the_others_wait_for_and_a_lock_has_no
     assert set(cells[cells["bin"] >= 8]["culprit"]) == {NOBODY}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_bins", [1, 7, 333])
 def test_no_wait_is_lost_in_the_bins(num_bins: int) -> None:
     summary = Summary.of(simulate(Plant(num_ranks=4, has_barrier=True, lock_hold_ns=300)))
@@ -152,6 +153,7 @@ def test_the_picture_of_the_cells_is_a_png() -> None:
     assert rows[:, 1:].tolist() == pixels.reshape(2, -1).tolist()
 
 
+@pytest.mark.slow
 def test_letters_where_there_are_no_colours() -> None:
     console = Console(width=70, file=io.StringIO(), color_system=None)
     console.print(reports.render_ribbon(reports.build(two_ranks().trace())))
@@ -164,6 +166,7 @@ def test_letters_where_there_are_no_colours() -> None:
     assert lines[-1].split() == ["0", "100", "ns"]
 
 
+@pytest.mark.slow
 def test_squares_for_markdown_have_the_culprits_colour_where_others_wait() -> None:
     name = "late-sends"
     plant, culprit = CULPRITS[name]
@@ -178,6 +181,7 @@ def test_squares_for_markdown_have_the_culprits_colour_where_others_wait() -> No
     assert lines[-1] == "```"
 
 
+@pytest.mark.slow
 def test_half_blocks_in_colour_and_the_ground_where_nothing_runs() -> None:
     console = Console(
         width=60, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
@@ -238,6 +242,7 @@ def test_every_picture_is_an_svg_of_its_own(
     assert [name for name in classes if not re.search(rf"\.{name}[ ,]", text)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_png_shows_the_colours(report: reports.Report, tmp_path: Path) -> None:

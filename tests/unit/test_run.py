@@ -167,6 +167,7 @@ def test_a_run_says_what_it_is(run: kprof.Run) -> None:
     assert run.select(rank=0).launches()["rank"].tolist() == [0]
 
 
+@pytest.mark.slow
 def test_a_capture_without_launches_has_none_in_sql(tmp_path: Path) -> None:
     """Nor a region: the row that tells the types of an empty table is in no view."""
     manifest = TraceBuilder(REGIONS, 1).manifest()
@@ -209,6 +210,7 @@ def test_completion_shows_what_there_is(run: kprof.Run) -> None:
     assert all(getattr(kprof, name).__doc__ for name in kprof.__all__)
 
 
+@pytest.mark.slow
 def test_the_modules_of_the_library_need_no_import_of_their_own(tmp_path: Path) -> None:
     code = (
         "import kprof; kprof.analysis.stats; kprof.report.build; kprof.export.write; "

@@ -36,6 +36,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
             self.nodeid = nodeid
             self.fixturenames = ["reader"] if nodeid == NEEDS_SHARED else []
 
+        def add_marker(self, name: str) -> None:
+            pass
+
         def get_closest_marker(self, name: str) -> SimpleNamespace | None:
             return SimpleNamespace(args=(3,)) if self.nodeid.startswith(name) else None
 
@@ -86,6 +89,7 @@ def test_who_names_a_file_or_asks_for_all_gets_every_dear_test(
     assert tried(COMMITS[0]) == set(NAMES)
 
 
+@pytest.mark.slow
 def test_every_dear_test_exists() -> None:
     def has(file: str, test: str) -> bool:
         tree = ast.parse((TESTS.parent / file).read_text())

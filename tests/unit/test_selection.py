@@ -132,6 +132,7 @@ def trace_of_four_events():
     return build.trace()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "num_events"),
     [

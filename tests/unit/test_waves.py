@@ -26,6 +26,7 @@ def _defined(starts: np.ndarray, ends: np.ndarray, processor: np.ndarray, room: 
     return late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(50))
 def test_a_block_takes_the_place_of_the_one_that_ended_last(seed: int) -> None:
     random = np.random.default_rng(seed)

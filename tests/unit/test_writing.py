@@ -11,6 +11,7 @@ from kprof.recording.rank.recorder import Recorder
 from kprof.recording.retention import keeping
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("least", "said"), [(183, "rank 0 is writing up to 183 events"), (184, "")]
 )
