@@ -67,8 +67,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     of the others. KPROF_TEST_EVERY gives n for all. Who names a case gets it. Those in dear.txt are
     slow tests."""
     dear = dear_tests()
+    deciding = {item: _decides(item, dear) for item in items}
+    of_dear = set(dear)
     for item in items:
-        if _decides(item, dear) in dear:
+        if deciding[item] in of_dear:
             item.add_marker("slow")
     if any("[" in argument for argument in config.args):
         return
@@ -82,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def is_left(item: pytest.Item) -> bool:
         test = item.nodeid.partition("[")[0]
-        if _decides(item, dear) in left_out:
+        if deciding[item] in left_out:
             return False
         is_first = test not in seen
         seen.add(test)
