@@ -336,17 +336,17 @@ def summary_of(document: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`{document['command']}`, {where}."])
 
 
-def write(path: Path, seed: int, verdicts: list[Verdict]) -> None:
+def document_of(seed: int, verdicts: list[Verdict]) -> dict[str, Any]:
+    """What is kept of a run."""
     verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     command = f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed {seed}"
-    document = harness.context(command) | {
+    return harness.context(command) | {
         "cpu_seconds": round(sum(verdict.cpu_s for verdict in verdicts)),
         "seed": seed,
         "rates": rates(verdicts),
         **tables(verdicts),
         "failures": [asdict(verdict) for verdict in verdicts if not verdict.is_right],
     }
-    harness.write(document, path)
 
 
 def options_of_cases(description: str | None, num_cases: int) -> argparse.ArgumentParser:
@@ -388,8 +388,9 @@ def main() -> None:
                 log.write(json.dumps({"seed": seed} | asdict(verdict)) + "\n")
     print(rates(verdicts))
     if options.output:
-        write(options.output, seed, verdicts)
-        print(summary_of(json.loads(options.output.read_text())))
+        document = document_of(seed, verdicts)
+        harness.write(document, options.output)
+        print(summary_of(document))
 
 
 if __name__ == "__main__":
