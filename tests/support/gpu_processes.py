@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.runs import ROOT, environment
 from kprof.trace import Trace
 
-ROOT = Path(__file__).parents[2]
 
-
-def run(*command: str, folder: Path = ROOT, **environment: str) -> str:
+def run(*command: str, folder: Path = ROOT, **variables: str) -> str:
     """What `python COMMAND` prints; it has to end well."""
-    paths = [str(ROOT), str(ROOT / "tests/support"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | environment,
+        env=environment(ROOT / "tests/support", **variables),
         capture_output=True,
         text=True,
         check=False,
