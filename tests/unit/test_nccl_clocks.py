@@ -15,6 +15,12 @@ HOST_NS, AHEAD_NS = 77 * 10**9, 7_000_000
 LAUNCH_NS, LOOK_NS = 8_000, 3_000
 
 
+def all_reduces(rank: int, **times_ns: np.ndarray) -> pd.DataFrame:
+    """What channel 0 of a rank ran, by the times of each call."""
+    known = {"rank": rank, "comm": "world", "func": "AllReduce", "channel": 0, "root": -1}
+    return pd.DataFrame(known | {"seq": np.arange(NUM_CALLS)} | times_ns)
+
+
 def channels(num_ranks: int = 2, seed: int = 1) -> pd.DataFrame:
     """All-reduces on clocks that are AHEAD_NS apart from rank to rank. The last rank is LATE_NS late for every one."""
     noise = np.random.default_rng(seed)
@@ -28,19 +34,12 @@ def channels(num_ranks: int = 2, seed: int = 1) -> pd.DataFrame:
         late_ns = LAUNCH_NS + noise.exponential(5000, NUM_CALLS).astype(np.int64)
         seen_ns = LOOK_NS + noise.exponential(5000, NUM_CALLS).astype(np.int64)
         parts.append(
-            pd.DataFrame(
-                {
-                    "rank": rank,
-                    "comm": "world",
-                    "func": "AllReduce",
-                    "seq": calls,
-                    "channel": 0,
-                    "root": -1,
-                    "start_ns": begin_ns + rank * AHEAD_NS,
-                    "stop_ns": stop_ns + rank * AHEAD_NS,
-                    "begun_ns": begin_ns - late_ns + HOST_NS - 10**12,
-                    "ended_ns": stop_ns + seen_ns + HOST_NS - 10**12,
-                }
+            all_reduces(
+                rank,
+                start_ns=begin_ns + rank * AHEAD_NS,
+                stop_ns=stop_ns + rank * AHEAD_NS,
+                begun_ns=begin_ns - late_ns + HOST_NS - 10**12,
+                ended_ns=stop_ns + seen_ns + HOST_NS - 10**12,
             )
         )
     return pd.concat(parts, ignore_index=True)
@@ -101,16 +100,10 @@ def two_ranks(late_ns: int = 0) -> pd.DataFrame:
     calls = np.arange(NUM_CALLS)
     return pd.concat(
         [
-            pd.DataFrame(
-                {
-                    "rank": rank,
-                    "comm": "world",
-                    "func": "AllReduce",
-                    "seq": calls,
-                    "channel": 0,
-                    "start_ns": 10**9 + calls * BETWEEN_NS + rank * late_ns,
-                    "stop_ns": 10**9 + calls * BETWEEN_NS + 20_000,
-                }
+            all_reduces(
+                rank,
+                start_ns=10**9 + calls * BETWEEN_NS + rank * late_ns,
+                stop_ns=10**9 + calls * BETWEEN_NS + 20_000,
             )
             for rank in (0, 1)
         ],
