@@ -133,7 +133,7 @@ Words = tuple[int, int, int, int]
 
 
 def words_of(launch: LaunchBuffer) -> Words:
-    """The numbers of a Buffer: in one expression, because this runs before every launch."""
+    """The numbers of a Buffer. Calls nothing, because this runs before every launch."""
     arena, number, first, tracks, reserved, per_cursor, cursors, options, first_block = launch
     high = cursors | options << OPTIONS_SHIFT | first_block << OPTIONS_SHIFT + FIRST_BLOCK_SHIFT
     assert (number | first | reserved) >> _LOW_BITS == 0
